@@ -9,7 +9,7 @@ from familiar.gallery.editing import corrections, manual_faces
 from familiar.gallery.search import listing
 from familiar.gallery.store.store import Store
 from familiar.web.api import images, pagination, requests, responses
-from familiar.web.api.openapi import MISSING, WRITE
+from familiar.web.api.openapi import EDIT, MISSING
 from familiar.web.service import ServiceDep
 
 router = APIRouter()
@@ -25,37 +25,31 @@ async def list_unassigned_faces(
     return pagination.page(results, limit, "unassigned faces", lambda face: (face.face,))
 
 
-@router.post(
-    "/faces/confirm", tags=["corrections"], status_code=204, response_class=Response, responses=MISSING | WRITE
-)
+@router.post("/faces/confirm", tags=["corrections"], status_code=204, response_class=Response, responses=EDIT)
 async def confirm_faces(service: ServiceDep, body: requests.FacesRequest) -> None:
     """Mark faces as confirmed in their current identity."""
     await service.executor.write(corrections.confirm, body.faces)
 
 
-@router.post("/faces/move", tags=["corrections"], response_model=responses.CorrectionResult, responses=MISSING | WRITE)
+@router.post("/faces/move", tags=["corrections"], response_model=responses.CorrectionResult, responses=EDIT)
 async def move_faces(service: ServiceDep, body: requests.MoveRequest) -> CorrectionResult:
     """Assign faces to an identity. Conflict if a photo would show it twice, unless `same_photo` accepts that."""
     return await service.executor.write(corrections.move, body.faces, body.identity, same_photo=body.same_photo)
 
 
-@router.post("/faces/split", tags=["corrections"], response_model=responses.CorrectionResult, responses=MISSING | WRITE)
+@router.post("/faces/split", tags=["corrections"], response_model=responses.CorrectionResult, responses=EDIT)
 async def split_faces(service: ServiceDep, body: requests.SplitRequest) -> CorrectionResult:
     """Move faces to a new identity. Conflict if two are in one photo, unless `same_photo` accepts that."""
     return await service.executor.write(corrections.split, body.faces, body.name, same_photo=body.same_photo)
 
 
-@router.post(
-    "/faces/reject", tags=["corrections"], response_model=responses.CorrectionResult, responses=MISSING | WRITE
-)
+@router.post("/faces/reject", tags=["corrections"], response_model=responses.CorrectionResult, responses=EDIT)
 async def reject_faces(service: ServiceDep, body: requests.RejectRequest) -> CorrectionResult:
     """Remove faces from an identity, permanently (cannot-link)."""
     return await service.executor.write(corrections.reject, body.faces, body.identity)
 
 
-@router.post(
-    "/faces/mark-different", tags=["corrections"], status_code=204, response_class=Response, responses=MISSING | WRITE
-)
+@router.post("/faces/mark-different", tags=["corrections"], status_code=204, response_class=Response, responses=EDIT)
 async def mark_faces_different(service: ServiceDep, body: requests.CannotLinkRequest) -> None:
     """Record that two faces show different individuals (cannot-link), and so do their identities."""
     await service.executor.write(corrections.mark_different, body.first_face, body.second_face)
@@ -81,9 +75,7 @@ async def get_face_image(
     return images.image_response(await service.thumbnails.face(path, photo.sha256, known_face.box_xyxy_px, side), known)
 
 
-@router.put(
-    "/faces/{face}/box", tags=["manual faces"], status_code=204, response_class=Response, responses=MISSING | WRITE
-)
+@router.put("/faces/{face}/box", tags=["manual faces"], status_code=204, response_class=Response, responses=EDIT)
 async def set_face_box(service: ServiceDep, face: requests.PathNumber, body: requests.FaceBoxRequest) -> None:
     """Change a face's box; a confirmed face keeps its identity, another is clustered again."""
     embedder = service.inference.embedder
@@ -95,9 +87,7 @@ async def set_face_box(service: ServiceDep, face: requests.PathNumber, body: req
     await service.executor.compute_then_write(change)
 
 
-@router.delete(
-    "/faces/{face}", tags=["manual faces"], status_code=204, response_class=Response, responses=MISSING | WRITE
-)
+@router.delete("/faces/{face}", tags=["manual faces"], status_code=204, response_class=Response, responses=EDIT)
 async def delete_face(service: ServiceDep, face: requests.PathNumber) -> None:
     """Delete a detection that is not a face. `undo` restores it."""
     await service.executor.write(manual_faces.delete_face, face)

@@ -22,7 +22,7 @@ from familiar.gallery.editing import undo_log
 from familiar.gallery.search import listing
 from familiar.gallery.store.store import Store
 from familiar.web.api import requests, responses
-from familiar.web.api.openapi import CONFLICT, MISSING, WRITE
+from familiar.web.api.openapi import CONFLICT, EDIT, MISSING, WRITE
 from familiar.web.errors import HttpProblem
 from familiar.web.service import ServiceDep
 
@@ -68,9 +68,7 @@ async def list_questions(
     return await service.executor.read(review_queue.propose_questions, limit)
 
 
-@router.post(
-    "/questions/answer", tags=["questions"], status_code=204, response_class=Response, responses=MISSING | WRITE
-)
+@router.post("/questions/answer", tags=["questions"], status_code=204, response_class=Response, responses=EDIT)
 async def answer_question(service: ServiceDep, body: requests.AnswerRequest) -> None:
     """Answer a question. Conflict if its faces or identities have changed since it was listed."""
     await service.executor.write(review_queue.answer_question, Question(**dict(body.question)), body.same)
@@ -82,7 +80,7 @@ async def list_decisions(service: ServiceDep, limit: requests.Limit = 20) -> lis
     return await service.executor.read(undo_log.decisions, limit)
 
 
-@router.post("/undo", tags=["gallery"], response_model=responses.Decision, responses=MISSING | WRITE)
+@router.post("/undo", tags=["gallery"], response_model=responses.Decision, responses=EDIT)
 async def undo(
     service: ServiceDep,
     decision: Annotated[

@@ -8,7 +8,7 @@ from familiar.core.gallery_types import CorrectionResult, FaceConfidence, Identi
 from familiar.gallery.editing import corrections
 from familiar.gallery.search import listing
 from familiar.web.api import pagination, requests, responses
-from familiar.web.api.openapi import MISSING, WRITE
+from familiar.web.api.openapi import EDIT, MISSING
 from familiar.web.service import ServiceDep
 
 router = APIRouter()
@@ -64,9 +64,7 @@ async def list_faces_of_identity(
     return pagination.page(results[start : start + limit + 1], limit, list_name, lambda _: (start + limit,))
 
 
-@router.patch(
-    "/identities/{identity}", tags=["corrections"], response_model=responses.CorrectionResult, responses=MISSING | WRITE
-)
+@router.patch("/identities/{identity}", tags=["corrections"], response_model=responses.CorrectionResult, responses=EDIT)
 async def name_identity(
     service: ServiceDep, identity: requests.PathNumber, body: requests.NameRequest
 ) -> CorrectionResult:
@@ -75,10 +73,7 @@ async def name_identity(
 
 
 @router.post(
-    "/identities/{identity}/merge",
-    tags=["corrections"],
-    response_model=responses.CorrectionResult,
-    responses=MISSING | WRITE,
+    "/identities/{identity}/merge", tags=["corrections"], response_model=responses.CorrectionResult, responses=EDIT
 )
 async def merge_identities(
     service: ServiceDep, identity: requests.PathNumber, body: requests.MergeRequest

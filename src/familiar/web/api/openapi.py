@@ -31,9 +31,10 @@ def _problems(*statuses: int) -> Responses:
 
 
 COMMON = _problems(400, 401, 403, 413, 422, 429, 503)
-MISSING = _problems(404)  # of a route that names a photo, face, identity, job, folder or decision
+MISSING = _problems(404)  # of a route to a photo, face, identity or job
 CONFLICT = _problems(409)
 WRITE = _problems(409, 507)  # of a route that changes the gallery
+EDIT = MISSING | WRITE  # of a route that changes a photo, face or identity
 UPLOAD = _problems(409, 415, 507)  # of a route that receives photos
 
 

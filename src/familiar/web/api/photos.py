@@ -13,7 +13,7 @@ from familiar.gallery.editing import manual_faces
 from familiar.gallery.search import listing
 from familiar.gallery.store.store import Store
 from familiar.web.api import images, pagination, requests, responses
-from familiar.web.api.openapi import MISSING, UPLOAD, WRITE
+from familiar.web.api.openapi import EDIT, MISSING, UPLOAD, WRITE
 from familiar.web.errors import HttpProblem
 from familiar.web.service import ServiceDep
 from familiar.web.uploads import receive, store
@@ -51,9 +51,7 @@ async def enroll_photos(
             return _accepted(response, service.jobs.begin(paths, skipped, previous_job))
 
 
-@router.post(
-    "/photos/folder", tags=["photos"], status_code=202, response_model=responses.Progress, responses=MISSING | WRITE
-)
+@router.post("/photos/folder", tags=["photos"], status_code=202, response_model=responses.Progress, responses=EDIT)
 async def enroll_folder(service: ServiceDep, response: Response, body: requests.EnrollFolderRequest) -> Progress:
     """Enroll all photos of a folder on the server. They stay in their folder."""
     folder = service.allowed_paths.resolve_user_path(body.folder)
@@ -90,11 +88,7 @@ async def get_photo_image(
 
 
 @router.post(
-    "/photos/{photo}/faces",
-    tags=["manual faces"],
-    status_code=201,
-    response_model=responses.NewFace,
-    responses=MISSING | WRITE,
+    "/photos/{photo}/faces", tags=["manual faces"], status_code=201, response_model=responses.NewFace, responses=EDIT
 )
 async def add_face(
     service: ServiceDep, response: Response, photo: requests.PathNumber, body: requests.FaceBoxRequest
