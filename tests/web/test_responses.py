@@ -45,8 +45,9 @@ def declared_types() -> Iterator[tuple[type, frozenset[str]]]:
     for package in (familiar.core, familiar.gallery, familiar.web, familiar.client):
         for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
             for item in vars(import_module(module.name)).values():
-                if inspect.isclass(item) and item.__module__ == module.name and dataclasses.is_dataclass(item):
-                    yield item, frozenset(field.name for field in dataclasses.fields(item))
+                if inspect.isclass(item) and item.__module__ == module.name:
+                    if dataclasses.is_dataclass(item):
+                        yield item, frozenset(field.name for field in dataclasses.fields(item))
 
 
 def test_every_type_is_declared_once():
