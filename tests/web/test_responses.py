@@ -9,6 +9,7 @@ from importlib import import_module
 from itertools import combinations
 from typing import Any
 
+import numpy as np
 import pytest
 from pydantic import ValidationError
 
@@ -62,7 +63,9 @@ def test_every_type_is_declared_once():
 
 @pytest.mark.parametrize("module", [gallery_types, recognition_types])
 def test_every_shared_type_has_a_docstring_and_a_model(module: Any):
-    types = [item for item in vars(module).values() if inspect.isclass(item) and item.__module__ == module.__name__]
+    types: list[type[Any]] = [
+        item for item in vars(module).values() if inspect.isclass(item) and item.__module__ == module.__name__
+    ]
     assert len(types) > 8
     for shared_type in types:
         assert shared_type.__doc__
@@ -99,7 +102,7 @@ def test_detected_face_is_sent_without_and_embedded_face_with_embedding():
         "score": 1,
         "quality": 1,
         "label": None,
-        "embedding": [0.6, 0.8],
+        "embedding": np.array([0.6, 0.8], np.float32),
         "species": "cat",
     }
     for model, face_type, sent in (

@@ -109,14 +109,13 @@ async def _best_faces(service: Service, *files: UploadFile) -> list[FaceResult]:
 
 def _face_body(face: FaceResult) -> dict[str, Any]:
     """Return the fields of an `EmbeddedFace` or `DetectedFace`."""
-    landmarks = face.detection.landmarks_px
     return {
         "box_xyxy_px": face.detection.box_xyxy_px,
-        "landmarks_px": None if landmarks is None else landmarks.tolist(),
+        "landmarks_px": face.detection.landmarks_px,
         "score": face.detection.score,
         "quality": face.quality,
         "label": face.detection.label,
-        "embedding": None if face.embedding is None else face.embedding.tolist(),
+        "embedding": face.embedding,
         "species": face.species,
     }
 

@@ -5,6 +5,7 @@ A string under a field is its description in the OpenAPI document.
 
 from typing import Annotated
 
+import numpy as np
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from familiar.core.field_types import LARGEST_NUMBER
@@ -37,3 +38,5 @@ RequestNumber = Annotated[Number, WHOLE_NUMBER]
 
 Text = Annotated[str, BeforeValidator(printable)]
 """Without control characters and bytes that are not UTF-8, which JSON cannot represent."""
+
+FROM_ARRAY = BeforeValidator(np.ndarray.tolist)

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Generic, Literal, TypeVar
 
 from pydantic import Field
 
-from familiar.web.api.models import ApiModel, Number, RequestBody, RequestNumber, Text
+from familiar.web.api.models import FROM_ARRAY, ApiModel, Number, RequestBody, RequestNumber, Text
 
 Name = Annotated[str | None, Field(description="null: none.", examples=["Mia"])]
 FaceIdentity = Annotated[int | None, Field(description="The face's identity; null: unassigned.", examples=[3])]
@@ -305,7 +305,7 @@ class DetectedFace(ApiModel):
     """A detected face."""
 
     box_xyxy_px: Box
-    landmarks_px: list[list[float]] | None
+    landmarks_px: Annotated[list[list[float]], FROM_ARRAY] | None
     """Left eye, right eye, nose, and of people both corners of the mouth, as they appear; null: none detected."""
     score: float
     """The detector's score, in [0, 1]."""
@@ -320,7 +320,7 @@ class DetectedFace(ApiModel):
 class EmbeddedFace(DetectedFace):
     """A detected face with its embedding."""
 
-    embedding: list[float]
+    embedding: Annotated[list[float], FROM_ARRAY]
     """A unit vector of the model's space."""
 
 
