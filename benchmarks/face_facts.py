@@ -13,7 +13,7 @@ from pathlib import Path
 import cv2
 import numpy as np
 
-from familiar import Detection, Photo, align, build_detector, find_photos, load_photo
+from familiar import Face, Photo, align, build_detector, find_photos, load_photo
 from familiar.photos.preprocessing import Preprocessing
 
 SIDE_PX = 112  # sharpness is measured in crops of this size, so that it does not depend on the face's
@@ -35,7 +35,7 @@ def main() -> None:
                 rows.writerow([f"{path.parent.name}/{path.name}", *measure(photo, faces[0])])
 
 
-def measure(photo: Photo, face: Detection) -> tuple[str, str, str]:
+def measure(photo: Photo, face: Face) -> tuple[str, str, str]:
     """Return sharpness, distance of the eyes in px, and by how many eye distances the nose is off their middle.
 
     Sharpness: standard deviation of the Laplacian, in gray levels.

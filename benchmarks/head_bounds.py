@@ -28,7 +28,7 @@ from pet_detector.labels import Head, LabeledPhoto, head_of_tight, is_held_back,
 from pet_detector.scenes import quarter_turned
 from pet_detector.teachers import overlap
 
-from familiar import Detection, Detector, Embedder, Photo, align, find_photos, load_photo
+from familiar import Detector, Embedder, Face, Photo, align, find_photos, load_photo
 from familiar.datasets import read_lfw_pairs, scan_folders
 from familiar.datasets.folders import open_photo
 from familiar.detection import HeadDetector, PetsAndPeople
@@ -250,7 +250,7 @@ def judge_identities(detector: HeadDetector, photos_folder: Path) -> None:
     """Measure how well pets are recognized by the heads that are found, as `heads_and_identities.py` does."""
     tables = {name: read_row(photos_folder, name) for name in PETS}
     photos = {name: [open_photo(photo) for photo in table.photos] for name, table in tables.items()}
-    heads: dict[str, list[Detection | None]] = {
+    heads: dict[str, list[Face | None]] = {
         name: [first(detector, photo) for photo in each] for name, each in photos.items()
     }
     for model in ("pet-mobile", "pet-nano"):

@@ -16,7 +16,7 @@ import cv2
 import numpy as np
 from left_out import LeftOut, Scores, read_row
 
-from familiar.core.types import Crop, Detection, Photo
+from familiar.core.types import Crop, Face, Photo
 from familiar.datasets.folders import open_photo
 from familiar.detection.alignment import align
 from familiar.detection.detectors import WholePhoto
@@ -26,7 +26,7 @@ from familiar.embedding.embedder import Embedder
 PETS = ("cats23_gpriamo", "dogs29_stdove")
 MARGINS = (0.0, 0.15, 0.3)
 
-Cut = Callable[[Photo, Detection], tuple[Photo, Detection]]
+Cut = Callable[[Photo, Face], tuple[Photo, Face]]
 
 
 def main() -> None:
@@ -56,7 +56,7 @@ def main() -> None:
                 print(f"| {cut}, margin {margin:g} | {row} |", flush=True)
 
 
-def first(detector: HeadDetector, photo: Photo) -> Detection | None:
+def first(detector: HeadDetector, photo: Photo) -> Face | None:
     """Return the best head."""
     return next(iter(detector.detect(photo)), None)
 
@@ -79,12 +79,12 @@ def cells(embedder: Embedder, tables, photos, detections, cut: Cut, margin: floa
     return " | ".join(texts)
 
 
-def whole(photo: Photo, detection: Detection) -> tuple[Photo, Detection]:
+def whole(photo: Photo, detection: Face) -> tuple[Photo, Face]:
     """Take the box as it is."""
     return photo, detection
 
 
-def square(photo: Photo, detection: Detection) -> tuple[Photo, Detection]:
+def square(photo: Photo, detection: Face) -> tuple[Photo, Face]:
     """Make the box as wide as it is high, about its middle."""
     left, top, right, bottom = detection.box_xyxy_px
     half = max(right - left, bottom - top) / 2
@@ -92,7 +92,7 @@ def square(photo: Photo, detection: Detection) -> tuple[Photo, Detection]:
     return photo, replace(detection, box_xyxy_px=(x - half, y - half, x + half, y + half))
 
 
-def level(photo: Photo, detection: Detection) -> tuple[Photo, Detection]:
+def level(photo: Photo, detection: Face) -> tuple[Photo, Face]:
     """Turn the photo about the middle of the box so that the eyes are level, and make the box square."""
     if detection.landmarks_px is None:
         return square(photo, detection)

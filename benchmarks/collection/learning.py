@@ -20,7 +20,7 @@ from collection.answers import score
 from familiar.embedding.embedder import Embedder
 from familiar.gallery.clustering.album import load_album
 from familiar.gallery.clustering.cluster import cluster
-from familiar.gallery.editing.corrections import IdentityFaces, assign
+from familiar.gallery.editing.corrections import Individual, assign
 from familiar.gallery.enrollment.enroll import enroll_embeddings
 from familiar.gallery.store.space import Space
 from familiar.gallery.store.store import Store
@@ -75,7 +75,7 @@ def after_confirming(space: Space, rows: Labeled, individuals: int, draw: int) -
     with tempfile.TemporaryDirectory() as folder, Store.create(Path(folder, "gallery"), space) as gallery:
         names = [f"{row}.jpg" for row in range(len(labels))]
         faces = np.array(enroll_embeddings(gallery, rows.embeddings, names, space.space_id))
-        assign(gallery, [IdentityFaces(None, tuple(faces[labels == label].tolist())) for label in chosen])
+        assign(gallery, [Individual(None, tuple(faces[labels == label].tolist())) for label in chosen])
         with_learned = figures(gallery, labels, others)
         is_used = load_album(gallery).main.learned_gain is not None
         with gallery.write() as repository:

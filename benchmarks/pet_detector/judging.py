@@ -13,7 +13,7 @@ import cv2
 import numpy as np
 from PIL import Image
 
-from familiar.core.types import Detection, Photo
+from familiar.core.types import Face, Photo
 from familiar.detection.heads import HeadDetector
 from familiar.photos.decoding import decode_photo, find_photos, load_photo
 from pet_detector.labels import LabeledPhoto
@@ -169,15 +169,15 @@ def find(
 
 
 def match(
-    photo: LabeledPhoto, detections: Sequence[Detection], *, tight: bool = False
-) -> tuple[list[tuple[Any, Detection | None]], list[Detection]]:
+    photo: LabeledPhoto, detections: Sequence[Face], *, tight: bool = False
+) -> tuple[list[tuple[Any, Face | None]], list[Face]]:
     """Match a photo's pets with detections of pets, each with one.
 
     Returns:
         (head, detection or None) of each; and the detections that are on no head and on nothing that may be one.
     """
     waiting = [each for each in detections if each.label != "person"]
-    pairs: list[tuple[Any, Detection | None]] = []
+    pairs: list[tuple[Any, Face | None]] = []
     for head in photo.heads:
         if head.label == "person":
             continue
@@ -199,7 +199,7 @@ def match(
     return pairs, false
 
 
-def scaled(detection: Detection, factor: float) -> Detection:
+def scaled(detection: Face, factor: float) -> Face:
     """Give a detection the pixels of a smaller or larger photo."""
     left, top, right, bottom = (factor * value for value in detection.box_xyxy_px)
     return replace(detection, box_xyxy_px=(left, top, right, bottom))

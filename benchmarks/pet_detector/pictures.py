@@ -5,7 +5,7 @@ from pathlib import Path
 import cv2
 import numpy as np
 
-from familiar.core.types import Detection, Photo
+from familiar.core.types import Face, Photo
 from familiar.datasets.synthetic import SyntheticPhoto
 from familiar.detection.heads import HeadDetector
 from familiar.photos.decoding import save_photo
@@ -53,7 +53,7 @@ def scene(number: int, pets: tuple[tuple[str, int, int, int, int, int], ...]) ->
     return np.clip(pixels, 0, 255).astype(np.uint8)
 
 
-def annotated(pixels: np.ndarray, detections: list[Detection]) -> np.ndarray:
+def annotated(pixels: np.ndarray, detections: list[Face]) -> np.ndarray:
     """Draw boxes, labels, scores and landmarks."""
     pixels = pixels.copy()
     for detection in detections:

@@ -8,7 +8,7 @@ import cv2
 import numpy as np
 import onnxruntime as ort
 
-from familiar.detection.boxes import box_intersection_px
+from familiar.core import types
 
 SSD_PX, YOLOX_PX, DOG_PX = 300, 416, 224
 YOLOX_STRIDES = (8, 16, 32)
@@ -147,9 +147,7 @@ def suppress(boxes: Iterable[Box]) -> list[Box]:
 
 def overlap(first: Sequence[float], second: Sequence[float]) -> float:
     """Compute the intersection of two boxes over their union."""
-    both = box_intersection_px(tuple(first), tuple(second))
-    areas = [(box[2] - box[0]) * (box[3] - box[1]) for box in (first, second)]
-    return both / max(sum(areas) - both, 1e-9)
+    return types.Box(*first).intersection_over_union(types.Box(*second))
 
 
 def contains(box: Sequence[float], point: Sequence[float]) -> bool:

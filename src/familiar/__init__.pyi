@@ -8,12 +8,16 @@ from . import (
 from .conversion.importing import (
     import_network,
 )
+from .core.calibration import (
+    Threshold,
+)
 from .core.errors import (
     FamiliarError,
 )
 from .core.types import (
+    Box,
     Crop,
-    Detection,
+    Face,
     Photo,
 )
 from .detection.alignment import (
@@ -59,14 +63,16 @@ from .photos.decoding import (
 )
 
 __all__ = [
+    "Box",
     "Bundle",
     "Crop",
-    "Detection",
     "Detector",
     "Embedder",
+    "Face",
     "FamiliarError",
     "Gallery",
     "Photo",
+    "Threshold",
     "align",
     "build_detector",
     "cluster",

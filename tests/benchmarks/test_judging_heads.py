@@ -3,15 +3,15 @@ import pytest
 from pet_detector.judging import Findings, enlarged, halves, kind_of_head, match, turned_by_exif
 from pet_detector.labels import Head, LabeledPhoto
 
-from familiar.core.types import Detection, Photo
+from familiar.core.types import Face, Photo
 
 CAT = Head("cat", [10, 10, 60, 60], tight_box=[20, 25, 50, 60])
 DOG = Head("dog", [100, 10, 160, 70])
 PERSON = Head("person", [200, 10, 240, 60])
 
 
-def detection(box: tuple[float, float, float, float], label: str = "cat", score: float = 0.9) -> Detection:
-    return Detection(box, None, score, label)  # pyright: ignore[reportArgumentType]
+def detection(box: tuple[float, float, float, float], label: str = "cat", score: float = 0.9) -> Face:
+    return Face(box, None, score, label=label)  # pyright: ignore[reportArgumentType]
 
 
 def photo(*heads: Head, ignored: tuple[tuple[float, ...], ...] = (), file: str = "a.jpg") -> LabeledPhoto:

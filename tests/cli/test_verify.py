@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from familiar.core.errors import NoFaceFound
-from familiar.core.types import Detection, Photo
+from familiar.core.types import Face, Photo
 from familiar.detection import crop_photo
 from familiar.detection.detectors import DETECTORS, DetectorSpec
 from familiar.embedding import verify
@@ -23,10 +23,10 @@ RED, GREEN, BLUE = (220, 20, 20), (20, 220, 20), (20, 20, 220)
 class ColoredSquares:
     """A detector that takes each colored square on black for a face, the right one for the best."""
 
-    def detect(self, photo: Photo) -> list[Detection]:
+    def detect(self, photo: Photo) -> list[Face]:
         _, _, boxes, _ = cv2.connectedComponentsWithStats((photo.rgb_u8.max(axis=2) > 128).astype(np.uint8))
         corners = [(float(x), float(y), float(x + w), float(y + h)) for x, y, w, h, _ in boxes[1:].tolist()]
-        return [Detection(box, None, 0.9) for box in sorted(corners, reverse=True)]
+        return [Face(box, None, 0.9) for box in sorted(corners, reverse=True)]
 
 
 @pytest.fixture(autouse=True)

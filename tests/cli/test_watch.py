@@ -11,10 +11,10 @@ from familiar.gallery.watching.events import (
     EditEvent,
     EnrollEvent,
     Event,
-    FaceSighting,
     MissingEvent,
     MoveEvent,
     ReturnEvent,
+    Sighting,
     SkipEvent,
     StartEvent,
     StopEvent,
@@ -81,9 +81,9 @@ def test_wrong_usage_is_refused_before_the_gallery_is_created(
     assert not (tmp_path / "album").exists()
 
 
-KNOWN = FaceSighting(1, (0, 0, 9, 9), "cat", 3, "Mia", 0.987)
-NEW = FaceSighting(2, (0, 0, 9, 9), None, 4, None, None, True)
-STRANGER = FaceSighting(3, (0, 0, 9, 9))
+KNOWN = Sighting(1, (0, 0, 9, 9), "cat", 3, "Mia", 0.987)
+NEW = Sighting(2, (0, 0, 9, 9), None, 4, None, None, True)
+STRANGER = Sighting(3, (0, 0, 9, 9))
 
 
 @pytest.mark.parametrize(

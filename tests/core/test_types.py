@@ -5,7 +5,7 @@ import jaxtyping
 import numpy as np
 import pytest
 
-from familiar.core.types import Crop, Detection, Photo
+from familiar.core.types import Box, Crop, Face, Photo
 
 
 def pixels(height: int, width: int) -> np.ndarray:
@@ -53,13 +53,23 @@ def test_rejects_non_square_crop() -> None:
         Crop(pixels(4, 6), "cat.jpg")
 
 
-def test_detection_area_equals_width_times_height() -> None:
-    assert Detection((1.0, 2.0, 4.0, 8.0), None, 0.5).area_px == 3 * 6
+def test_box_area_equals_width_times_height() -> None:
+    assert Face((1.0, 2.0, 4.0, 8.0), None, 0.5).box_xyxy_px.area == 3 * 6
+
+
+def test_overlaps_of_boxes() -> None:
+    box = Box(0.0, 0.0, 2.0, 2.0)
+    assert box.intersection(Box(1, 1, 3, 4)) == 1
+    assert box.intersection_over_union(box) == 1
+    assert box.intersection_over_union(Box(1, 1, 3, 3)) == 1 / 7
+    assert box.intersection_over_union(Box(2, 0, 3, 2)) == 0
+    assert box.is_same_face(Box(1, 0, 9, 9))  # half of the smaller box
+    assert not box.is_same_face(Box(1.01, 0, 9, 9))
 
 
 @pytest.mark.parametrize("score", [0.0, 1.0])
 def test_accepts_box_outside_photo_and_scores_zero_and_one(score: float) -> None:
-    Detection((-5.0, -1.0, 4.0, 8.0), np.zeros((5, 2), np.float32), score)
+    Face((-5.0, -1.0, 4.0, 8.0), np.zeros((5, 2), np.float32), score)
 
 
 @pytest.mark.parametrize(
@@ -76,13 +86,13 @@ def test_accepts_box_outside_photo_and_scores_zero_and_one(score: float) -> None
 )
 def test_rejects_empty_or_non_finite_box(box: tuple[float, float, float, float]) -> None:
     with pytest.raises(ValueError, match="box"):
-        Detection(box, None, 0.5)
+        Face(box, None, 0.5)
 
 
 @pytest.mark.parametrize("score", [-0.01, 1.01, float("nan")])
 def test_rejects_score_outside_zero_to_one(score: float) -> None:
     with pytest.raises(ValueError, match="score"):
-        Detection((0.0, 0.0, 1.0, 1.0), None, score)
+        Face((0.0, 0.0, 1.0, 1.0), None, score)
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf])
@@ -90,4 +100,4 @@ def test_rejects_non_finite_landmarks(value: float) -> None:
     landmarks_px = np.zeros((5, 2), np.float32)
     landmarks_px[3, 1] = value
     with pytest.raises(ValueError, match="landmarks"):
-        Detection((0.0, 0.0, 1.0, 1.0), landmarks_px, 0.5)
+        Face((0.0, 0.0, 1.0, 1.0), landmarks_px, 0.5)

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from jaxtyping import Float
 
 from familiar.core.errors import NoFaceFound
-from familiar.core.types import Detection, Photo
+from familiar.core.types import Face, Photo
 from familiar.detection.alignment import (
     TEMPLATE_112_PX,
     align,
@@ -152,7 +152,7 @@ def test_landmarks_map_to_template(
     landmarks_px = transformed(TEMPLATE_112_PX, scale, angle_rad, shift)
     photo = dotted(landmarks_px, 900, 800, sigma_px=2.5 * scale)
     preprocessing = Preprocessing(size_px=size_px, margin=margin)
-    crop = align(photo, Detection(WHOLE, landmarks_px.astype(np.float32), 1.0), preprocessing)
+    crop = align(photo, Face(WHOLE, landmarks_px.astype(np.float32), 1.0), preprocessing)
     expected = template_px(size_px, margin)
     radius_px = 10 * size_px / 112 / (1 + 2 * margin)
     for point in expected:
@@ -161,7 +161,7 @@ def test_landmarks_map_to_template(
 
 def test_aligned_face_keeps_its_pixels() -> None:
     rgb_u8 = np.random.default_rng(0).integers(0, 256, (112, 112, 3), dtype=np.uint8)
-    detection = Detection(WHOLE, TEMPLATE_112_PX.astype(np.float32), 1.0)
+    detection = Face(WHOLE, TEMPLATE_112_PX.astype(np.float32), 1.0)
     crop = align(photo_of(rgb_u8), detection, Preprocessing(size_px=112))
     # OpenCV samples at 1/32 of a pixel, and the template is rounded to float32: no pixel may change.
     np.testing.assert_array_equal(crop.rgb_u8, rgb_u8)
@@ -170,7 +170,7 @@ def test_aligned_face_keeps_its_pixels() -> None:
 
 def test_integer_downscale_averages_blocks() -> None:
     rgb_u8 = np.random.default_rng(0).integers(0, 256, (448, 448, 3), dtype=np.uint8)
-    detection = Detection(WHOLE, (4 * TEMPLATE_112_PX).astype(np.float32), 1.0)
+    detection = Face(WHOLE, (4 * TEMPLATE_112_PX).astype(np.float32), 1.0)
     crop = align(photo_of(rgb_u8), detection, Preprocessing(size_px=112))
     blocks = rgb_u8.reshape(112, 4, 112, 4, 3).mean(axis=(1, 3))
     np.testing.assert_allclose(crop.rgb_u8, blocks, atol=1)
@@ -182,15 +182,13 @@ def test_strong_downscale_does_not_alias(scale: float, angle_rad: float) -> None
     y, x = np.mgrid[:1400, :1400]
     checkerboard = np.repeat((255 * ((x + y) % 2)).astype(np.uint8)[..., None], 3, axis=2)
     landmarks_px = transformed(TEMPLATE_112_PX, scale, angle_rad, (400.0, 100.0))
-    crop = align(
-        photo_of(checkerboard), Detection(WHOLE, landmarks_px.astype(np.float32), 1.0), Preprocessing(size_px=112)
-    )
+    crop = align(photo_of(checkerboard), Face(WHOLE, landmarks_px.astype(np.float32), 1.0), Preprocessing(size_px=112))
     assert np.abs(crop.rgb_u8.astype(int) - 127.5).max() < 16  # point sampling would give 127
 
 
 def test_pixels_outside_photo_are_black() -> None:
     white = photo_of(np.full((112, 56, 3), 255, np.uint8))
-    detection = Detection(WHOLE, TEMPLATE_112_PX.astype(np.float32), 1.0)
+    detection = Face(WHOLE, TEMPLATE_112_PX.astype(np.float32), 1.0)
     crop = align(white, detection, Preprocessing(size_px=112)).rgb_u8
     assert (crop[:, :56] == 255).all()
     assert (crop[:, 57:] == 0).all()
@@ -199,20 +197,20 @@ def test_pixels_outside_photo_are_black() -> None:
 def test_rejects_landmarks_outside_photo() -> None:
     landmarks_px = (TEMPLATE_112_PX + 500).astype(np.float32)
     with pytest.raises(NoFaceFound, match="drawn: the landmarks lie outside the photo"):
-        align(photo_of(np.zeros((100, 100, 3), np.uint8)), Detection(WHOLE, landmarks_px, 1.0), Preprocessing())
+        align(photo_of(np.zeros((100, 100, 3), np.uint8)), Face(WHOLE, landmarks_px, 1.0), Preprocessing())
 
 
 def test_rejects_coincident_landmarks() -> None:
     landmarks_px = np.full((5, 2), 50.1, np.float32)
     with pytest.raises(NoFaceFound, match=r"drawn: .*one point"):
-        align(photo_of(np.zeros((100, 100, 3), np.uint8)), Detection(WHOLE, landmarks_px, 1.0), Preprocessing())
+        align(photo_of(np.zeros((100, 100, 3), np.uint8)), Face(WHOLE, landmarks_px, 1.0), Preprocessing())
 
 
 @pytest.mark.parametrize("spread_px", [1e-4, 1e6, 1e30])
 def test_extreme_landmark_spread_returns_crop(spread_px: float) -> None:
     landmarks_px = ((TEMPLATE_112_PX - 56) * spread_px + 50).astype(np.float32)
     photo = photo_of(np.full((100, 100, 3), 200, np.uint8))
-    assert align(photo, Detection(WHOLE, landmarks_px, 1.0), Preprocessing(size_px=32)).size_px == 32
+    assert align(photo, Face(WHOLE, landmarks_px, 1.0), Preprocessing(size_px=32)).size_px == 32
 
 
 # align, without landmarks
@@ -222,7 +220,7 @@ NUMBERED = np.arange(40 * 60 * 3, dtype=np.uint32).astype(np.uint8).reshape(40, 
 
 def crop_by_box(box_xyxy_px: tuple[float, float, float, float], margin: float, size_px: int) -> np.ndarray:
     preprocessing = Preprocessing(size_px=size_px, margin=margin)
-    return align(photo_of(NUMBERED), Detection(box_xyxy_px, None, 1.0), preprocessing).rgb_u8
+    return align(photo_of(NUMBERED), Face(box_xyxy_px, None, 1.0), preprocessing).rgb_u8
 
 
 def test_box_at_crop_size_keeps_its_pixels() -> None:
@@ -267,13 +265,13 @@ def test_rejects_box_without_photo_pixels(box_xyxy_px: tuple) -> None:
 
 
 class FindsNothing:
-    def detect(self, photo: Photo) -> list[Detection]:  # noqa: ARG002
+    def detect(self, photo: Photo) -> list[Face]:  # noqa: ARG002
         return []
 
 
 class TwoFaces:
-    def detect(self, photo: Photo) -> list[Detection]:  # noqa: ARG002
-        return [Detection((10.0, 5.0, 30.0, 25.0), None, 0.9), Detection((0.0, 0.0, 20.0, 20.0), None, 0.8)]
+    def detect(self, photo: Photo) -> list[Face]:  # noqa: ARG002
+        return [Face((10.0, 5.0, 30.0, 25.0), None, 0.9), Face((0.0, 0.0, 20.0, 20.0), None, 0.8)]
 
 
 def test_detect_and_align_returns_best_detection() -> None:
@@ -299,7 +297,7 @@ def test_detect_and_align_says_how_many_faces_there_are() -> None:
 
 
 def test_faces_above_each_other_are_counted_from_the_top() -> None:
-    low, high = (Detection((0.0, top, 20.0, top + 20), None, 0.9) for top in (30.0, 5.0))
+    low, high = (Face((0.0, top, 20.0, top + 20), None, 0.9) for top in (30.0, 5.0))
     assert from_left([low, high]) == [high, low]
 
 

@@ -216,7 +216,7 @@ def test_detections_are_sorted_by_score_x_area_and_deterministic(
     detector = build_detector(name, yunet_file if name == "yunet" else None)
     detections = detector.detect(group)
     assert len(detections) >= 4
-    order = [detection.score * detection.area_px for detection in detections]
+    order = [detection.score * detection.box_xyxy_px.area for detection in detections]
     assert order == sorted(order, reverse=True)
     repeated = detector.detect(group)
     assert [face.box_xyxy_px for face in repeated] == [face.box_xyxy_px for face in detections]

@@ -300,7 +300,7 @@ def test_finds_drawn_pets_and_tells_what_they_are() -> None:
         left, top, right, bottom = head.box_xyxy_px
         assert x - 25 < left < right < x + 224 + 25
         assert y - 25 < top < bottom < y + 224 + 25
-        assert 80 < math.sqrt(head.area_px) < 240
+        assert 80 < math.sqrt(head.box_xyxy_px.area) < 240
 
 
 def test_finds_most_drawn_crops() -> None:

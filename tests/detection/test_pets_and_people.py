@@ -5,23 +5,23 @@ import numpy as np
 import pytest
 
 from familiar.core.published_files import PUBLISHED_FILES
-from familiar.core.types import Detection, Photo
+from familiar.core.types import Face, Photo
 from familiar.datasets.synthetic import SyntheticPhoto
 from familiar.detection.detectors import build_detector
 from familiar.detection.pets_and_people import PetsAndPeople
 from familiar.photos.decoding import load_photo
 
 CANVAS = Photo(np.full((100, 300, 3), 120, np.uint8), "canvas", (300, 100))
-CAT = Detection((10.0, 10.0, 60.0, 60.0), None, 0.9, "cat")
+CAT = Face((10.0, 10.0, 60.0, 60.0), None, 0.9, label="cat")
 
 
 class Saying:
     """A detector that finds the same in every photo."""
 
-    def __init__(self, *detections: Detection) -> None:
+    def __init__(self, *detections: Face) -> None:
         self.detections = list(detections)
 
-    def detect(self, _: Photo) -> list[Detection]:
+    def detect(self, _: Photo) -> list[Face]:
         return self.detections
 
 
@@ -34,18 +34,18 @@ def both(heads: Saying, people: Saying, *, has_yunet: bool) -> PetsAndPeople:
 
 def test_face_on_a_pets_head_is_no_person() -> None:
     """YuNet finds the faces of dogs."""
-    on_cat = Detection((15.0, 20.0, 45.0, 55.0), None, 0.95, "person")
-    bystander = Detection((200.0, 10.0, 280.0, 90.0), None, 0.8, "person")
+    on_cat = Face((15.0, 20.0, 45.0, 55.0), None, 0.95, label="person")
+    bystander = Face((200.0, 10.0, 280.0, 90.0), None, 0.8, label="person")
     assert both(Saying(CAT), Saying(on_cat, bystander), has_yunet=True).detect(CANVAS) == [bystander, CAT]
     assert both(Saying(), Saying(on_cat), has_yunet=True).detect(CANVAS) == [on_cat]
 
 
 def test_without_yunet_haar_gives_the_boxes_of_people() -> None:
     """Only where there is a person: Haar finds faces in wallpapers, too."""
-    person = Detection((200.0, 10.0, 280.0, 90.0), None, 0.8, "person")
-    other = Detection((100.0, 10.0, 140.0, 60.0), None, 0.7, "person")
-    haar_box = Detection((205.0, 15.0, 275.0, 85.0), None, 0.6, "person")
-    wallpaper = Detection((60.0, 70.0, 90.0, 99.0), None, 0.9, "person")
+    person = Face((200.0, 10.0, 280.0, 90.0), None, 0.8, label="person")
+    other = Face((100.0, 10.0, 140.0, 60.0), None, 0.7, label="person")
+    haar_box = Face((205.0, 15.0, 275.0, 85.0), None, 0.6, label="person")
+    wallpaper = Face((60.0, 70.0, 90.0, 99.0), None, 0.9, label="person")
     heads, faces = Saying(CAT, person, other), Saying(wallpaper, haar_box)
     assert both(heads, faces, has_yunet=False).detect(CANVAS) == [haar_box, CAT, other]
     assert both(Saying(CAT), Saying(wallpaper), has_yunet=False).detect(CANVAS) == [CAT]

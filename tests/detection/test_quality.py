@@ -7,7 +7,7 @@ import cv2
 import numpy as np
 import pytest
 
-from familiar.core.types import Detection, Photo
+from familiar.core.types import Face, Photo
 from familiar.detection.alignment import align
 from familiar.detection.detectors import CenterSquare
 from familiar.detection.quality import detect_faces, face_quality
@@ -23,28 +23,26 @@ PHOTO = Photo(CHECKS, "checks", (64, 64))
 class FixedDetector:
     """A detector that always returns these detections."""
 
-    detections: tuple[Detection, ...]
+    detections: tuple[Face, ...]
 
-    def detect(self, photo: Photo) -> list[Detection]:
+    def detect(self, photo: Photo) -> list[Face]:
         assert photo is PHOTO
         return list(self.detections)
 
 
-def box(left: float, top: float, right: float, bottom: float, score: float = 1.0) -> Detection:
-    return Detection((left, top, right, bottom), None, score)
+def box(left: float, top: float, right: float, bottom: float, score: float = 1.0) -> Face:
+    return Face((left, top, right, bottom), None, score)
 
 
-def boxes(*detections: Detection, min_score: float = 0.0) -> list[tuple[float, ...]]:
-    return [
-        face.detection.box_xyxy_px for face in detect_faces(PHOTO, FixedDetector(detections), align_crops, min_score)
-    ]
+def boxes(*detections: Face, min_score: float = 0.0) -> list[tuple[float, ...]]:
+    return [face.box_xyxy_px for face in detect_faces(PHOTO, FixedDetector(detections), align_crops, min_score)]
 
 
 def test_returns_crops_of_all_faces_in_detector_order():
     faces = detect_faces(PHOTO, FixedDetector((box(0, 0, 32, 32, 0.9), box(32, 32, 64, 64, 0.7))), align_crops)
-    assert [face.detection.score for face in faces] == [0.9, 0.7]
+    assert [face.score for face in faces] == [0.9, 0.7]
     np.testing.assert_array_equal(faces[1].crop.rgb_u8, CHECKS[32:, 32:])
-    assert faces[1].quality == face_quality(faces[1].detection, (64, 64), faces[1].crop.rgb_u8)
+    assert faces[1].quality == face_quality(faces[1], (64, 64), faces[1].crop.rgb_u8)
     assert boxes() == []
 
 
@@ -98,4 +96,4 @@ def test_quality_equals_closed_form():
 
 def test_center_detector_returns_one_face():
     (face,) = detect_faces(PHOTO, CenterSquare(), align_crops)
-    assert face.detection.box_xyxy_px == (0, 0, 64, 64)
+    assert face.box_xyxy_px == (0, 0, 64, 64)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from familiar.core.errors import UnreadablePhoto
-from familiar.core.types import Detection, Photo
+from familiar.core.types import Face, Photo
 from familiar.detection.detectors import CenterSquare, WholePhoto
 from familiar.detection.ready_crops import are_crops
 
@@ -19,11 +19,11 @@ class Drawn:
     def __init__(self, *shares: Sequence[float]) -> None:
         self.shares, self.searched = shares, list[int]()
 
-    def detect(self, photo: Photo) -> list[Detection]:
+    def detect(self, photo: Photo) -> list[Face]:
         number = int(photo.rgb_u8[0, 0, 0])
         self.searched.append(number)
         return [
-            Detection((0.0, 0.0, WIDTH_PX * share, float(HEIGHT_PX)), None, 0.9)
+            Face((0.0, 0.0, WIDTH_PX * share, float(HEIGHT_PX)), None, 0.9)
             for share in self.shares[number % len(self.shares)]
         ]
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from familiar.cli.commands.watch import watch
-from familiar.gallery.watching.events import EVENTS, Event, FaceSighting
+from familiar.gallery.watching.events import EVENTS, Event, Sighting
 from familiar.gallery.watching.webhooks import sign
 
 ROOT = Path(__file__).parents[2]
@@ -33,7 +33,7 @@ def test_every_event_and_field_is_described():
         (row,) = re.findall(rf"^\| `{kind}` .*", FORMATS, flags=re.MULTILINE)
         base = EVENTS["enrolled"] if "as `enrolled`" in row else Event
         assert all(f"`{name}`" in row for name in field_names(event) - field_names(base)), kind
-    for name in field_names(FaceSighting):
+    for name in field_names(Sighting):
         assert re.search(rf"^\| `{name}` ", FORMATS, flags=re.MULTILINE), name
 
 

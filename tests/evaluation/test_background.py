@@ -12,7 +12,7 @@ from sklearn.metrics import roc_auc_score
 
 from familiar.core.errors import NothingToMeasure
 from familiar.core.species_means import SpeciesMeans
-from familiar.core.types import Detection, Photo
+from familiar.core.types import Face, Photo
 from familiar.datasets.folders import IdentityTable, scan_folders
 from familiar.datasets.synthetic import SyntheticPhoto
 from familiar.detection.detectors import DETECTORS, CenterSquare, DetectorSpec, WholePhoto
@@ -244,7 +244,7 @@ def test_detector_of_the_evaluation_is_used_again(embedder: Embedder, tmp_path: 
     searched: list[tuple[int, int]] = []
 
     class Recording(MiddleBox):
-        def detect(self, photo: Photo) -> list[Detection]:
+        def detect(self, photo: Photo) -> list[Face]:
             searched.append(photo.size_px)
             return super().detect(photo)
 

@@ -26,7 +26,7 @@ from playwright.sync_api import Browser, BrowserContext, Error, Page, expect
 
 from familiar.core.calibration import Calibration, Threshold
 from familiar.core.errors import NoBundleForSpecies, UnsureSpecies
-from familiar.core.types import Detection, Label
+from familiar.core.types import Face, Label
 from familiar.core.vectors import normalize
 from familiar.datasets.synthetic import SyntheticPhoto
 from familiar.detection.alignment import TEMPLATE_112_PX, align
@@ -186,7 +186,7 @@ class Saved:
     def embeddings(self) -> np.ndarray:
         return np.array([face["embedding"] for face in self.faces], np.float32)
 
-    def heads(self, photo: Path) -> list[Detection]:
+    def heads(self, photo: Path) -> list[Face]:
         return [as_detection(face) for face in self.faces if face["photo"] == photo.name]
 
 
@@ -304,12 +304,12 @@ def scenes(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     return sorted(folder.iterdir())
 
 
-def as_detection(face: dict[str, Any]) -> Detection:
+def as_detection(face: dict[str, Any]) -> Face:
     left, top, right, bottom = face.get("box_xyxy_px") or face["box"]
-    return Detection((left, top, right, bottom), None, face["score"], face["label"])
+    return Face((left, top, right, bottom), None, face["score"], label=face["label"])
 
 
-def assert_all_in(detections: Sequence[Detection], others: Sequence[Detection], min_score: float):
+def assert_all_in(detections: Sequence[Face], others: Sequence[Face], min_score: float):
     """Each detection has an equal among the others; those that just reach the lowest score need not."""
     for detection in detections:
         if detection.score > min_score + 1e-3:
@@ -321,7 +321,7 @@ def assert_all_in(detections: Sequence[Detection], others: Sequence[Detection], 
             ), detection
 
 
-def embed_heads(bundle: Path, photo: Path, heads: Sequence[Detection]) -> np.ndarray:
+def embed_heads(bundle: Path, photo: Path, heads: Sequence[Face]) -> np.ndarray:
     embedder = Embedder(bundle)
     loaded = load_photo(photo)
     return embedder.embed([align(loaded, head, embedder.metadata.preprocessing) for head in heads])

@@ -14,13 +14,13 @@ REGISTER = b"name,status,species,place,date,contact,note\nMia,lost,cat,Home,2024
 
 
 def _gallery(folder: Path) -> Any:
-    from familiar.gallery.editing.corrections import IdentityFaces, assign
+    from familiar.gallery.editing.corrections import Individual, assign
     from familiar.gallery.store.store import Store
     from support.small_gallery import SPACE, draw_individuals, enroll_vectors
 
     gallery = Store.create(folder / "album", SPACE)
     faces = enroll_vectors(gallery, draw_individuals([2, 2]))
-    assign(gallery, [IdentityFaces("Mia", tuple(faces[:2])), IdentityFaces("Tom", tuple(faces[2:]))])
+    assign(gallery, [Individual("Mia", tuple(faces[:2])), Individual("Tom", tuple(faces[2:]))])
     return gallery
 
 

@@ -79,10 +79,11 @@ def _photos(*prefixes: str) -> list[bytes]:
 
 
 def _prepare_xmp(_: Path) -> Read:
+    from familiar.core.types import Box
     from familiar.photos.metadata.regions import Region
     from familiar.photos.metadata.xmp import add_names, extension_id, has_names, read_regions
 
-    regions = [Region((0.1, 0.2, 0.3, 0.5), "Mia"), Region((0.6, 0.2, 0.8, 0.5), "Tom")]
+    regions = [Region(Box(0.1, 0.2, 0.3, 0.5), "Mia"), Region(Box(0.6, 0.2, 0.8, 0.5), "Tom")]
 
     def read(data: bytes) -> None:
         read_regions(data, (4000, 3000))

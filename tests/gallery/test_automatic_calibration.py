@@ -82,7 +82,7 @@ def test_calibrates_itself_and_then_separates_individuals(uncalibrated: Store):
     assert len(groups(uncalibrated)) == 1, "the guess joins three individuals"
     assert clustering_calibration(uncalibrated).is_guess
     undo(uncalibrated)
-    labels = [corrections.IdentityFaces(f"name {each}", tuple(faces_of(each, 4))) for each in range(2)]
+    labels = [corrections.Individual(f"name {each}", tuple(faces_of(each, 4))) for each in range(2)]
     corrections.assign(uncalibrated, labels[:1])
     assert clustering_calibration(uncalibrated).is_guess, "six pairs of one individual are too few"
     corrections.assign(uncalibrated, labels[1:])

@@ -10,7 +10,7 @@ from familiar.gallery.clustering.assignments import load_assignments, resolve_id
 from familiar.gallery.clustering.cluster import cluster
 from familiar.gallery.clustering.review_queue import answer_question, propose_questions
 from familiar.gallery.editing import corrections
-from familiar.gallery.editing.corrections import IdentityFaces
+from familiar.gallery.editing.corrections import Individual
 from familiar.gallery.editing.undo_log import undo
 from familiar.gallery.store.store import Store
 from support.small_gallery import (
@@ -139,9 +139,9 @@ def test_list_accepts_one_identity_twice_in_a_photo_and_dissolves_what_clusterin
     gallery: Store, pair: list[int]
 ):
     corrections.name_identity(gallery, 1, "Tom")
-    assert corrections.assign(gallery, [IdentityFaces("Tom", (pair[1],))]) == 1
+    assert corrections.assign(gallery, [Individual("Tom", (pair[1],))]) == 1
     assert (identity_of(gallery, pair[0]), identity_of(gallery, pair[1])) == (-1, 1), "nobody said the first is Tom"
-    corrections.assign(gallery, [IdentityFaces("Tom", (pair[0],))])
+    corrections.assign(gallery, [Individual("Tom", (pair[0],))])
     cluster(gallery, rebuild=True)
     assert [identity_of(gallery, face) for face in pair] == [1, 1]
 

@@ -10,7 +10,7 @@ import pytest
 from PIL import ExifTags, Image
 
 from familiar.core.errors import SpaceMismatch, UnreadablePhoto
-from familiar.core.types import Detection, Photo
+from familiar.core.types import Face, Photo
 from familiar.embedding.embedder import Embedder
 from familiar.gallery.clustering.assignments import load_assignments
 from familiar.gallery.editing import corrections
@@ -27,13 +27,11 @@ NOTHING = EnrollResult(photos=0, faces=0, without_face=0, known=0, moved=0, copi
 class SquareDetector:
     """A detector that returns each square of the photo's height, from the left; none if the photo is narrower."""
 
-    def detect(self, photo: Photo) -> list[Detection]:
+    def detect(self, photo: Photo) -> list[Face]:
         width, height = photo.size_px
         landmarks = np.array([[12, 20], [36, 20], [24, 30], [14, 38], [34, 38]], np.float32)
         return [
-            Detection(
-                (left_px, 0.0, left_px + height, height), landmarks + np.float32([left_px, 0]), 0.9 - left_px / 1e4
-            )
+            Face((left_px, 0.0, left_px + height, height), landmarks + np.float32([left_px, 0]), 0.9 - left_px / 1e4)
             for left_px in range(0, width - height + 1, height)
         ]
 
@@ -271,8 +269,8 @@ def test_species_is_the_detectors_unless_it_is_given(
     album: Store, embedder: Embedder, photos: list[Path], species: str | None, expected: list[str | None]
 ):
     class OneLabeled:
-        def detect(self, photo: Photo) -> list[Detection]:
-            return [Detection((0.0, 0.0, *photo.size_px), None, 0.9, "cat" if photo.source == photos[0] else None)]
+        def detect(self, photo: Photo) -> list[Face]:
+            return [Face((0.0, 0.0, *photo.size_px), None, 0.9, label="cat" if photo.source == photos[0] else None)]
 
     enroll(album, embedder, photos[:2], OneLabeled(), species=species)
     with album.read() as repository:

@@ -4,6 +4,8 @@ import numpy as np
 import pytest
 
 from familiar.core.errors import NotInGallery
+from familiar.core.gallery_types import GalleryFace
+from familiar.core.types import Box
 from familiar.core.vectors import normalize
 from familiar.gallery.clustering.assignments import load_assignments
 from familiar.gallery.editing import corrections
@@ -78,7 +80,21 @@ def test_face_and_photo_report_stored_fields(populated: Store):
         repository.connection.execute("INSERT OR REPLACE INTO assignments VALUES (5, 2, 1)")
         repository.connection.execute("DELETE FROM assignments WHERE face_id = 6")
     assigned = listing.face(populated, 5)
-    assert assigned == listing.GalleryFace(5, 1, (1.0, 2.0, 3.0, 4.5), 0.75, 0.5, "cats", 2, "Mizzi", True)
+    assert assigned == GalleryFace(
+        box_xyxy_px=Box(1.0, 2.0, 3.0, 4.5),
+        score=0.75,
+        quality=0.5,
+        species="cats",
+        face=5,
+        photo=1,
+        identity=2,
+        name="Mizzi",
+        by_user=True,
+        path="0.jpg",
+        sha256=b"0.jpg",
+        size_bytes=assigned.size_bytes,
+        taken_at="2024-06-01T12:00:00",
+    )
     unassigned = listing.face(populated, 6)
     assert (unassigned.identity, unassigned.name, unassigned.by_user) == (None, None, False)
     photo = listing.photo(populated, 1)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from familiar.core.errors import Contradiction, NoFaceFound, NotInGallery, SpaceMismatch, UnreadablePhoto
-from familiar.core.types import Detection, Photo
+from familiar.core.types import Face, Photo
 from familiar.detection.alignment import align
 from familiar.detection.quality import face_quality
 from familiar.embedding.embedder import Embedder
@@ -36,11 +36,11 @@ LANDMARKS = np.array([[60, 20], [84, 20], [72, 30], [62, 38], [82, 38]], np.floa
 class LeftHalf:
     """A detector that finds only the left face of a pair."""
 
-    def detect(self, photo: Photo) -> list[Detection]:
-        return [Detection(LEFT, None, 0.9)] if photo.size_px == (96, 48) else []
+    def detect(self, photo: Photo) -> list[Face]:
+        return [Face(LEFT, None, 0.9)] if photo.size_px == (96, 48) else []
 
 
-def expected(embedder: Embedder, path: Path, detection: Detection) -> tuple[np.ndarray, float]:
+def expected(embedder: Embedder, path: Path, detection: Face) -> tuple[np.ndarray, float]:
     """Compute the embedding and quality of a face step by step."""
     photo = load_photo(path)
     crop = align(photo, detection, embedder.metadata.preprocessing)
@@ -68,7 +68,7 @@ def detected(album: Store, embedder: Embedder, pairs: list[Path]) -> Store:
 @pytest.mark.slow
 def test_added_face_is_embedded_like_an_enrolled_face(detected: Store, embedder: Embedder, pairs):
     assert add_face(detected, embedder, 2, RIGHT) == 4
-    embedding, quality = expected(embedder, pairs[1], Detection(RIGHT, None, 1.0))
+    embedding, quality = expected(embedder, pairs[1], Face(RIGHT, None, 1.0))
     np.testing.assert_allclose(detected.faces().embeddings[3], embedding, atol=1e-6)
     (_, _, _, face) = rows(detected, ("faces",))["faces"]
     assert face[:10] == (4, 2, *RIGHT, None, 1.0, pytest.approx(quality), "cats")
@@ -79,7 +79,7 @@ def test_added_face_is_embedded_like_an_enrolled_face(detected: Store, embedder:
 
 def test_added_face_is_aligned_by_its_landmarks(detected: Store, embedder: Embedder, pairs):
     face = add_face(detected, embedder, 1, RIGHT, LANDMARKS)
-    embedding, _ = expected(embedder, pairs[0], Detection(RIGHT, LANDMARKS, 1.0))
+    embedding, _ = expected(embedder, pairs[0], Face(RIGHT, LANDMARKS, 1.0))
     np.testing.assert_allclose(detected.faces().embeddings[-1], embedding, atol=1e-6)
     stored = rows(detected, ("faces",))["faces"][face - 1][6]
     np.testing.assert_array_equal(np.frombuffer(stored, "<f4").reshape(5, 2), LANDMARKS)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from familiar.core.errors import FamiliarError, GalleryBusy, NotInGallery, SpaceMismatch
-from familiar.core.types import Detection, Photo
+from familiar.core.types import Face, Photo
 from familiar.core.vectors import normalize
 from familiar.detection.alignment import align
 from familiar.embedding.embedder import Embedder
@@ -284,7 +284,7 @@ def test_photos_enrolled_edited_and_changed_during_migration_are_embedded(
     assert (result.reembedded_faces, result.mapped_faces) == (68, 1)
     (edited, late) = embed_photos(other_embedder, [crowd[1], crowd[0]]).embeddings
     np.testing.assert_allclose(album.faces().embeddings[[0, -1]], [edited, late], atol=1e-5)
-    crop = align(load_photo(crowd[2]), Detection(box, None, 1.0), other_embedder.metadata.preprocessing)
+    crop = align(load_photo(crowd[2]), Face(box, None, 1.0), other_embedder.metadata.preprocessing)
     np.testing.assert_allclose(album.faces().embeddings[1], other_embedder.embed([crop])[0], atol=1e-5)
 
 

@@ -14,10 +14,10 @@ import pytest
 from PIL import Image
 
 from familiar.core.errors import UnreadablePhoto
-from familiar.core.types import Detection, Photo
+from familiar.core.types import Box, Face, Photo
 from familiar.embedding.embedder import Embedder
 from familiar.gallery.clustering.assignments import load_assignments
-from familiar.gallery.editing.corrections import IdentityFaces, assign, name_identity
+from familiar.gallery.editing.corrections import Individual, assign, name_identity
 from familiar.gallery.editing.undo_log import decisions, undo
 from familiar.gallery.enrollment.enroll import enroll
 from familiar.gallery.integrity.check import check
@@ -58,14 +58,14 @@ TURN_TO_STORE = {  # of each EXIF orientation: how an upright picture is stored
 class ColorDetector:
     """A detector that returns the box of each color that a photo shows."""
 
-    def detect(self, photo: Photo) -> list[Detection]:
-        detections: list[Detection] = []
+    def detect(self, photo: Photo) -> list[Face]:
+        detections: list[Face] = []
         for rgb in RGB_U8.values():
             near = np.abs(photo.rgb_u8.astype(int) - rgb).max(axis=2) < 60
             rows, columns = np.nonzero(near)
             if len(rows) > 100:
                 left, top, right, bottom = columns.min(), rows.min(), columns.max() + 1, rows.max() + 1
-                detections.append(Detection((float(left), float(top), float(right), float(bottom)), None, 1.0))
+                detections.append(Face((float(left), float(top), float(right), float(bottom)), None, 1.0))
         return detections
 
 
@@ -113,7 +113,7 @@ def give_names(gallery: Store, **names: str) -> None:
         name: tuple(face for face, _, face_color in rows if face_color == color)
         for color, name in (names or NAMES).items()
     }
-    assign(gallery, [IdentityFaces(name, numbers) for name, numbers in faces.items() if numbers])
+    assign(gallery, [Individual(name, numbers) for name, numbers in faces.items() if numbers])
 
 
 def names_of(gallery: Store) -> dict[tuple[str, str], str]:
@@ -137,7 +137,7 @@ def written(sidecar: Path, size_px: tuple[int, int] = SIZE_PX) -> dict[str, str]
 
 
 def sidecar_of(*named: tuple[str, str]) -> bytes:
-    regions = [Region(tuple(np.divide(FACES[color], (200, 120, 200, 120)).tolist()), name) for color, name in named]
+    regions = [Region(Box(*np.divide(FACES[color], (200, 120, 200, 120)).tolist()), name) for color, name in named]
     packet = add_names(None, regions, SIZE_PX)
     assert packet is not None
     return packet
@@ -313,7 +313,7 @@ def test_a_copy_that_is_equal_already_is_not_overwritten(tmp_path: Path, mean_co
         (photo.parent / "b.jpg").write_bytes(original)
         enroll(gallery, Embedder(mean_color_bundle, threads=1), [photo.parent / "b.jpg"], ColorDetector())
         red = next(face for face, path, color in face_rows(gallery) if (path, color) == ("b.jpg", "red"))
-        assign(gallery, [IdentityFaces("Mia", (red,))])
+        assign(gallery, [Individual("Mia", (red,))])
         result = export_xmp(gallery, in_place=True)
     assert "would become equal to another photo" in result.skipped[0]
     assert photo.read_bytes() == tagged
@@ -405,7 +405,7 @@ def test_reads_microsoft_picasa_and_embedded_regions(tmp_path: Path, mean_color_
     (tmp_path / ".picasa.ini").write_text(
         f"[Contacts2]\n12ab=Rot;;\n[A.JPG]\nfaces=rect64({rect}),12ab;rect64(1),ffffffffffffffff;rect64(2),99\n"
     )
-    mwg = add_names(None, [Region(shares["blue"], "Blau")], SIZE_PX)
+    mwg = add_names(None, [Region(Box(*shares["blue"]), "Blau")], SIZE_PX)
     assert mwg is not None
     (tmp_path / "A.JPG.xmp").write_bytes(mwg)
     with create(tmp_path / "gallery", mean_color_bundle, photo) as gallery:
@@ -446,7 +446,7 @@ def test_import_takes_every_spelling_of_a_name_as_the_same(gallery: Store, sidec
 
 
 def test_export_leaves_a_name_that_another_program_spells_otherwise(gallery: Store, sidecar: Path):
-    others = add_names(None, [Region((0.05, 0.16, 0.25, 0.5), "Jose\u0301")], SIZE_PX)
+    others = add_names(None, [Region(Box(0.05, 0.16, 0.25, 0.5), "Jose\u0301")], SIZE_PX)
     assert others is not None
     sidecar.write_bytes(re.sub(rb"<familiar:(added\w*)[^>]*>.*?</familiar:\1>", b"", others, flags=re.DOTALL))
     give_names(gallery, red="Jos\u00e9")
@@ -566,7 +566,7 @@ def test_reports_a_sidecar_with_names_that_may_be_of_another_file(
 
 @pytest.mark.parametrize("wh", [(120, 200), (200, 100)], ids=["turned", "cropped"])
 def test_raw_sidecar_is_not_read_for_a_photo_of_other_proportions(gallery: Store, photo: Path, wh: tuple[int, int]):
-    packet = add_names(None, [Region((0.05, 0.16, 0.25, 0.5), "Mia")], wh)
+    packet = add_names(None, [Region(Box(0.05, 0.16, 0.25, 0.5), "Mia")], wh)
     assert packet is not None
     photo.with_name("a.nef").touch()
     photo.with_name("a.xmp").write_bytes(foreign_packet(packet))

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 
-from familiar.core.types import Detection, Photo
+from familiar.core.types import Face, Photo
 from familiar.embedding.embedder import Embedder
 from familiar.gallery.enrollment.enroll import enroll
 from familiar.gallery.store.space import Space
@@ -18,10 +18,10 @@ RGB_U8 = {"red": (200, 20, 20), "green": (20, 200, 20), "blue": (20, 20, 200)}
 class SquareDetector:
     """A detector that returns every square of the photo's height, side by side, as a face."""
 
-    def detect(self, photo: Photo) -> list[Detection]:
+    def detect(self, photo: Photo) -> list[Face]:
         width, height = photo.size_px
         return [
-            Detection((float(left_px), 0.0, float(left_px + height), float(height)), None, 1.0)
+            Face((float(left_px), 0.0, float(left_px + height), float(height)), None, 1.0)
             for left_px in range(0, width, height)
         ]
 

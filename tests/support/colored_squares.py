@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from familiar.core.types import Detection, Label, Photo
+from familiar.core.types import Face, Label, Photo
 from familiar.detection.detectors import DETECTORS, DetectorSpec
 
 LABELS: tuple[Label, ...] = ("cat", "dog", "person")  # of red, green and blue
@@ -18,14 +18,14 @@ class ColoredSquares:
 
     labels: Collection[Label]
 
-    def detect(self, photo: Photo) -> list[Detection]:
+    def detect(self, photo: Photo) -> list[Face]:
         height = photo.rgb_u8.shape[0]
-        detections: list[Detection] = []
+        detections: list[Face] = []
         for x in range(0, photo.rgb_u8.shape[1], height):
             color = photo.rgb_u8[:, x : x + height].mean(axis=(0, 1))
             label = LABELS[int(np.argmax(color))]
             if label in self.labels:
-                detections.append(Detection((float(x), 0.0, float(x + height), float(height)), None, 1.0, label))
+                detections.append(Face((float(x), 0.0, float(x + height), float(height)), None, 1.0, label=label))
         return detections
 
 

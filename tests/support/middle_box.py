@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from familiar.core.types import Detection, Photo
+from familiar.core.types import Face, Photo
 
 
 @dataclass(frozen=True)
@@ -11,8 +11,8 @@ class MiddleBox:
 
     share: float = 0.5
 
-    def detect(self, photo: Photo) -> list[Detection]:
+    def detect(self, photo: Photo) -> list[Face]:
         width, height = photo.size_px
         x, y = width * (1 - self.share) / 2, height * (1 - self.share) / 2
-        face = Detection((x, y, width - x, height - y), None, 1.0)
+        face = Face((x, y, width - x, height - y), None, 1.0)
         return [face] if photo.rgb_u8[height // 2, width // 2].any() else []

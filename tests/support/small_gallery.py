@@ -11,10 +11,9 @@ from unittest.mock import patch
 import numpy as np
 
 from familiar.core.calibration import Calibration, Threshold
-from familiar.core.types import Detection, Photo
+from familiar.core.types import Face, Photo
 from familiar.core.vectors import normalize
 from familiar.datasets.synthetic import SyntheticPhoto
-from familiar.embedding.all_faces import EmbeddedFace
 from familiar.embedding.embedder import Embedder
 from familiar.embedding.model import Model
 from familiar.gallery.clustering.assignments import UNASSIGNED, load_assignments
@@ -86,8 +85,8 @@ def embedder_returning(embedding: np.ndarray) -> Iterator[Model]:
 
     def embed_box(
         _: Store, __: Model, ___: int, box: Box, landmarks: None, ____: Path | None, species: None = None
-    ) -> EmbeddedFace:
-        return EmbeddedFace(Detection(box, landmarks, 1.0), 1.0, embedding, species)
+    ) -> Face:
+        return Face(box, landmarks, 1.0, quality=1.0, embedding=embedding, species=species)
 
     with (
         patch.object(manual_faces, "_embed_box", embed_box),

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from familiar.core.errors import NoFaceFound, UnreadablePhoto
-from familiar.core.types import Crop, Detection, Photo
+from familiar.core.types import Crop, Face, Photo
 from familiar.detection.detectors import Detector, WholePhoto
 from familiar.embedding.embedder import Embedder
 from familiar.embedding.model import embed_photos
@@ -27,7 +27,7 @@ SECONDS = 10  # that a test waits for what must come
 class NoFaces:
     """A detector that finds no face."""
 
-    def detect(self, photo: Photo) -> list[Detection]:  # noqa: ARG002
+    def detect(self, photo: Photo) -> list[Face]:  # noqa: ARG002
         return []
 
 
@@ -104,7 +104,7 @@ def test_detect_returns_all_faces_in_photo_pixels(tmp_path: Path, embedder: Embe
     path = color_album.draw_photo(tmp_path / "three.png", "red", "green", "blue")
     result: PhotoResult = seeing(embedder, lambda vision: vision.detect(path))
     assert result.size_px == (96, 32)
-    assert [seen.detection.box_xyxy_px for seen in result.faces] == [
+    assert [seen.box_xyxy_px for seen in result.faces] == [
         (0, 0, 32, 32),
         (32, 0, 64, 32),
         (64, 0, 96, 32),
@@ -118,7 +118,7 @@ def test_boxes_in_downscaled_photo_use_file_pixels(tmp_path: Path, embedder: Emb
     path = save_photo(Photo(np.full((512, 768, 3), 90, np.uint8), "drawn", (768, 512)), tmp_path / "large.jpg")
     result: PhotoResult = seeing(embedder, lambda vision: vision.detect(path), WholePhoto())
     assert result.size_px == (768, 512)
-    assert result.faces[0].detection.box_xyxy_px == (0, 0, 768, 512)
+    assert result.faces[0].box_xyxy_px == (0, 0, 768, 512)
 
 
 def test_detect_all_matches_embed_photos(tmp_path: Path, embedder: Embedder):
@@ -150,7 +150,7 @@ def test_rejects_photo_above_pixel_limit(tmp_path: Path, embedder: Embedder):
 def test_best_embeds_only_the_best_face(tmp_path: Path, embedder: Embedder, network: Network):
     path = color_album.draw_photo(tmp_path / "two.png", "green", "red")
     seen = seeing(embedder, lambda vision: vision.best_face(path))
-    assert seen.detection.box_xyxy_px == (0, 0, 32, 32)
+    assert seen.box_xyxy_px == (0, 0, 32, 32)
     assert seen.embedding.argmax() == 1
     assert network.batches == [1]  # the other one is not embedded
     with pytest.raises(NoFaceFound, match=r"two\.png: no face found"):

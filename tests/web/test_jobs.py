@@ -18,7 +18,7 @@ import pytest
 
 from familiar.core.errors import CannotWrite, NotInGallery
 from familiar.core.gallery_types import Progress, SkippedPhoto
-from familiar.core.types import Detection, Photo
+from familiar.core.types import Face, Photo
 from familiar.detection.detectors import WholePhoto
 from familiar.embedding.embedder import Embedder
 from familiar.gallery.editing.undo_log import decisions, undo
@@ -90,7 +90,7 @@ class Gate(WholePhoto):
     def __init__(self) -> None:
         self.reached, self.opened = threading.Event(), threading.Event()
 
-    def detect(self, photo: Photo) -> list[Detection]:
+    def detect(self, photo: Photo) -> list[Face]:
         self.reached.set()
         assert self.opened.wait(20)
         return super().detect(photo)
@@ -146,7 +146,7 @@ def test_edited_photos_count_as_known(service: Service, photos: list[Path]):
 
 def test_photos_without_faces_are_counted(service: Service, more: Path):
     class Blind(WholePhoto):
-        def detect(self, _: Photo) -> list[Detection]:
+        def detect(self, _: Photo) -> list[Face]:
             return []
 
     service.inference.detector = Blind()

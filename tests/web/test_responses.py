@@ -7,7 +7,7 @@ import pkgutil
 from collections.abc import Iterator
 from importlib import import_module
 from itertools import combinations
-from typing import Any
+from typing import Any, get_type_hints
 
 import numpy as np
 import pytest
@@ -20,15 +20,32 @@ import familiar.web
 from familiar.client.responses import parse_response
 from familiar.core import gallery_types, recognition_types
 from familiar.core.errors import FamiliarError
+from familiar.core.field_types import is_in_api
 from familiar.core.gallery_types import GalleryFace, GalleryPhoto, Page, Progress, Question, SkippedPhoto
-from familiar.core.recognition_types import DetectedFace, DetectionResult, EmbeddedFace, PhotoFaces
+from familiar.core.recognition_types import DetectedPhoto, DetectionResult, EmbeddedFace
+from familiar.core.types import Box, Face
 from familiar.web.api import responses
 from familiar.web.api.models import ApiModel
 
-FACE = GalleryFace(5, 1, (1.0, 2.0, 3.0, 4.5), 0.75, 0.5, "cat", 2, "Mizzi", True)
+FACE = GalleryFace(
+    box_xyxy_px=Box(1.0, 2.0, 3.0, 4.5),
+    landmarks_px=None,
+    score=0.75,
+    quality=0.5,
+    species="cat",
+    face=5,
+    photo=1,
+    identity=2,
+    name="Mizzi",
+    by_user=True,
+)
 PHOTO = GalleryPhoto(1, "a.jpg", "00ff", None, (FACE, dataclasses.replace(FACE, face=6, identity=None, name=None)))
 QUESTION = Question("merge", 1, 2, None, 3, 0.5, 0.5, 1.0)
 NAMES = {
+    "AdditionResult": "NewFace",
+    "AssignmentConfidence": "FaceConfidence",
+    "DetectedPhoto": "PhotoFaces",
+    "Face": "DetectedFace",
     "GalleryFace": "Face",
     "GalleryPhoto": "Photo",
     "IdentitySummary": "Identity",
@@ -66,14 +83,13 @@ def test_every_shared_type_has_a_docstring_and_a_model(module: Any):
     types: list[type[Any]] = [
         item for item in vars(module).values() if inspect.isclass(item) and item.__module__ == module.__name__
     ]
-    assert len(types) > 8
-    for shared_type in types:
+    assert len(types) > 7
+    for shared_type in (*types, Face):
         assert shared_type.__doc__
         assert not shared_type.__doc__.startswith(f"{shared_type.__name__}(")  # as a dataclass without one has
         model = getattr(responses, NAMES.get(shared_type.__name__, shared_type.__name__))
-        assert set(model.model_fields) == {field.name for field in dataclasses.fields(shared_type)} - (
-            {"embedding"} if shared_type is DetectedFace else set()
-        )
+        hints = get_type_hints(shared_type, include_extras=True)
+        assert set(model.model_fields) == {name for name, hint in hints.items() if is_in_api(hint)}
 
 
 def test_schema_has_descriptions_examples_and_constraints():
@@ -96,24 +112,17 @@ def test_json_is_parsed_to_the_same_value():
 
 
 def test_detected_face_is_sent_without_and_embedded_face_with_embedding():
-    body = {
-        "box_xyxy_px": (0, 0, 1, 1),
-        "landmarks_px": None,
-        "score": 1,
-        "quality": 1,
-        "label": None,
-        "embedding": np.array([0.6, 0.8], np.float32),
-        "species": "cat",
-    }
+    landmarks = np.array([[0, 0], [1, 0], [0.5, 1]], np.float32)
+    face = Face(Box(0, 0, 1, 1), landmarks, 1, 1, None, np.array([0.6, 0.8], np.float32), "cat")
     for model, face_type, sent in (
-        (responses.DetectedFace, DetectedFace, False),
+        (responses.DetectedFace, Face, False),
         (responses.EmbeddedFace, EmbeddedFace, True),
     ):
-        photos = {"photos": [{"name": "a", "size_px": (8, 9), "faces": [body]}], "skipped": []}
+        photos = {"photos": [{"name": "a", "size_px": (8, 9), "faces": [face]}], "skipped": []}
         content = to_json(responses.DetectionResult[model], photos)
         assert ("embedding" in content["photos"][0]["faces"][0]) == sent
         (photo,) = parse_response(DetectionResult[face_type], content).photos
-        assert isinstance(photo, PhotoFaces)
+        assert isinstance(photo, DetectedPhoto)
         assert type(photo.faces[0]) is face_type
         assert (photo.size_px, photo.faces[0].embedding is not None) == ((8, 9), sent)
 

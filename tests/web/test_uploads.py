@@ -18,7 +18,7 @@ from starlette.datastructures import UploadFile
 
 from familiar.core.errors import CannotWrite, NoFaceFound, UnreadablePhoto
 from familiar.core.gallery_types import SkippedPhoto
-from familiar.core.types import Detection, Photo
+from familiar.core.types import Face, Photo
 from familiar.embedding.embedder import Embedder
 from familiar.web.errors import HttpProblem
 from familiar.web.inference import BatchingInference
@@ -41,7 +41,7 @@ MEMORY_BYTES = 1024 * 1024  # beyond which the form parser writes a temporary fi
 class NoFaces:
     """A detector that finds no face."""
 
-    def detect(self, photo: Photo) -> list[Detection]:  # noqa: ARG002
+    def detect(self, photo: Photo) -> list[Face]:  # noqa: ARG002
         return []
 
 

@@ -10,30 +10,30 @@ from httpx2 import Response
 from familiar.client.connection import Connection
 from familiar.client.photos import Source, part
 from familiar.client.responses import parse_response
-from familiar.core.field_types import Box, Vector
+from familiar.core.field_types import Vector
 from familiar.core.gallery_types import (
+    AdditionResult,
+    AssignmentConfidence,
     ClusterResult,
     CorrectionResult,
     Decision,
-    FaceConfidence,
     GalleryFace,
     GalleryPhoto,
     GalleryState,
     IdentitySummary,
     ModelMetadata,
-    NewFace,
     Page,
     Progress,
     Question,
 )
 from familiar.core.recognition_types import (
-    DetectedFace,
     DetectionResult,
     EmbeddedFace,
     PhotoVerificationResult,
     SearchResult,
     VerificationResult,
 )
+from familiar.core.types import Box, Face
 
 PAGE = 500  # items per request
 ResultKind = Literal["photo", "identity"]
@@ -141,7 +141,7 @@ class Client:
             ServerError: 409, the box overlaps the photo by less than 8 px in width or height, another face is in the
                 same place, the photo's file has changed, or the server has no model.
         """
-        return self._post(NewFace, f"photos/{photo}/faces", box_xyxy_px=box_xyxy_px).face
+        return self._post(AdditionResult, f"photos/{photo}/faces", box_xyxy_px=box_xyxy_px).face
 
     def set_face_box(self, face: int, box_xyxy_px: Box) -> None:
         """Give a face another box. It is embedded again.
@@ -245,13 +245,13 @@ class Client:
         """
         return self._read(IdentitySummary, f"identities/{identity}")
 
-    def faces_of(self, identity: int) -> Iterator[FaceConfidence]:
+    def faces_of(self, identity: int) -> Iterator[AssignmentConfidence]:
         """List an identity's faces, the most likely first.
 
         Args:
             identity: the identity's number.
         """
-        return self._iterate(FaceConfidence, f"identities/{identity}/faces")
+        return self._iterate(AssignmentConfidence, f"identities/{identity}/faces")
 
     def names(self, prefix: str = "", limit: int = 10) -> tuple[str, ...]:
         """List the names that begin with a text, in alphabetical order.
@@ -425,7 +425,7 @@ class Client:
 
     # --- photos that are in no gallery ------------------------------------------------------------------------------
 
-    def detect(self, photos: Iterable[Source]) -> DetectionResult[DetectedFace]:
+    def detect(self, photos: Iterable[Source]) -> DetectionResult[Face]:
         """Find the faces in photos, without storing them.
 
         Args:
@@ -437,7 +437,7 @@ class Client:
         Raises:
             ServerError: 413, these are too many photos or bytes for one request.
         """
-        return self._send(DetectionResult[DetectedFace], "detect", [("files", photo) for photo in photos], reads=True)
+        return self._send(DetectionResult[Face], "detect", [("files", photo) for photo in photos], reads=True)
 
     def embed(self, photos: Iterable[Source]) -> DetectionResult[EmbeddedFace]:
         """Find and embed the faces in photos, without storing them.

@@ -8,7 +8,8 @@ from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 import numpy as np
 
 from familiar.core.errors import FamiliarError
-from familiar.core.field_types import Vector, is_in_api
+from familiar.core.field_types import Landmarks, Vector, is_in_api
+from familiar.core.types import Box
 
 
 def parse_response(target: Any, content: Any) -> Any:
@@ -34,8 +35,10 @@ def _convert(target: Any, content: Any, arguments: dict[Any, Any]) -> Any:
         return _convert(arguments[target], content, arguments)
     if origin in (Union, UnionType):
         return None if content is None else _convert(inner[0], content, arguments)
-    if target is Vector:
+    if target in (Vector, Landmarks):
         return np.array(content, np.float32)
+    if target is Box:
+        return Box(*content)
     if origin is tuple:
         types = inner[:1] * len(content) if inner[-1] is Ellipsis else inner
         return tuple(_convert(item_type, value, arguments) for item_type, value in zip(types, content, strict=True))

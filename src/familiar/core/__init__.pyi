@@ -29,7 +29,7 @@ from .errors import (
 )
 from .html import NotebookHtml
 from .species_means import SpeciesMeans
-from .types import Crop, Detection, Photo
+from .types import Box, Crop, Face, Photo
 from .vectors import cosine_similarity, normalize
 
 __all__ = [
@@ -42,13 +42,14 @@ __all__ = [
     "BadResults",
     "BadRun",
     "BadWeights",
+    "Box",
     "Calibration",
     "CannotWrite",
     "Contradiction",
     "CorruptGallery",
     "Crop",
     "DataTable",
-    "Detection",
+    "Face",
     "FamiliarError",
     "GalleryBusy",
     "GateRefused",

@@ -32,6 +32,5 @@ Similarity = float
 """Cosine similarity, in [-1, 1]."""
 Probability = float | None
 """In [0, 1]; None: the model was never calibrated."""
-Box = tuple[float, float, float, float]
-"""Left, top, right, bottom in pixels of the upright photo."""
 Vector = Float32[np.ndarray, " d"]
+Landmarks = Float32[np.ndarray, "p 2"]

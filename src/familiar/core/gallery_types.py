@@ -4,10 +4,20 @@ The gallery returns them, the HTTP API sends them and the client receives them. 
 "Attributes" is described with its type in `core.field_types`.
 """
 
-from dataclasses import dataclass
-from typing import Any, Generic, Literal, TypeVar
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Generic, Literal, TypeVar
 
-from familiar.core.field_types import Box, FaceIdentity, Name, Number, Probability, Similarity, Text
+from familiar.core.field_types import (
+    NOT_IN_API,
+    FaceIdentity,
+    Landmarks,
+    Name,
+    Number,
+    Probability,
+    Similarity,
+    Text,
+)
+from familiar.core.types import Box, Face, Label
 
 Item = TypeVar("Item")
 
@@ -150,25 +160,38 @@ class ModelMetadata:
 # --- photos, faces and identities -----------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class GalleryFace:
-    """A detected face, its quality and its identity.
+@dataclass(frozen=True, kw_only=True)
+class GalleryFace(Face):
+    """A face of the gallery, its photo and its identity.
 
     Attributes:
-        score: The detector's score, in [0, 1].
-        quality: How well the face can be recognized, in [0, 1].
+        box_xyxy_px: Left, top, right, bottom in pixels of the upright photo; all 0 if it was enrolled as an embedding.
+        species: What the user, the router or the detector says it is; None: nobody does.
+        face: The face's number.
+        photo: The number of its photo.
+        identity: The face's identity; None: unassigned.
+        name: None: none.
         by_user: Whether a user assigned or confirmed the identity.
+        path: where the photo was enrolled from.
+        sha256: of the photo's content.
+        size_bytes: of the photo's file; 0 if the face was enrolled as an embedding.
+        taken_at: when the photo was taken: ISO 8601, local time; None: unknown.
     """
 
+    landmarks_px: Annotated[Landmarks | None, NOT_IN_API] = field(default=None, compare=False)
+    label: Annotated[Label | None, NOT_IN_API] = None
     face: Number
     photo: Number
-    box_xyxy_px: Box
-    score: float
-    quality: float
-    species: Text | None
     identity: FaceIdentity
     name: Name
     by_user: bool
+    path: Annotated[str, NOT_IN_API] = ""
+    sha256: Annotated[bytes, NOT_IN_API] = b""
+    size_bytes: Annotated[int, NOT_IN_API] = 0
+    taken_at: Annotated[str | None, NOT_IN_API] = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "box_xyxy_px", Box(*self.box_xyxy_px))  # it may be empty, unlike that of a detector
 
 
 @dataclass(frozen=True)
@@ -209,7 +232,7 @@ class IdentitySummary:
 
 
 @dataclass(frozen=True)
-class FaceConfidence:
+class AssignmentConfidence:
     """A face of an identity, compared with the mean of the identity's other faces."""
 
     face: GalleryFace
@@ -218,8 +241,8 @@ class FaceConfidence:
 
 
 @dataclass(frozen=True)
-class NewFace:
-    """A face that was added."""
+class AdditionResult:
+    """Result of adding a face by hand."""
 
     face: Number
 

@@ -4,46 +4,14 @@ As in `core.gallery_types`, a field that is not described under "Attributes" is 
 """
 
 from dataclasses import dataclass, field
-from typing import Annotated, Generic, Literal, TypeVar
+from typing import Generic, TypeVar
 
-from familiar.core.field_types import (
-    NOT_IN_API,
-    Box,
-    FaceIdentity,
-    Name,
-    Number,
-    Probability,
-    Similarity,
-    Text,
-    Vector,
-)
+from familiar.core.field_types import FaceIdentity, Name, Number, Probability, Similarity, Text, Vector
+from familiar.core.types import Face, PhotoBox
 
 
-@dataclass(frozen=True, eq=False)
-class DetectedFace:
-    """A detected face.
-
-    Attributes:
-        landmarks_px: Left eye, right eye, nose, and of people both corners of the mouth, as they appear; None: none
-            detected.
-        score: The detector's score, in [0, 1].
-        label: What the detector says it is: cat, dog or person; None: it does not tell.
-        quality: How well the face can be recognized, in [0, 1].
-        embedding: None, as none was requested.
-        species: What the router says it is, or else the detector; None: neither does.
-    """
-
-    box_xyxy_px: Box
-    landmarks_px: tuple[tuple[float, ...], ...] | None
-    score: float
-    quality: float
-    label: Literal["cat", "dog", "person"] | None
-    embedding: Annotated[Vector | None, NOT_IN_API] = None
-    species: Text | None = None
-
-
-@dataclass(frozen=True, eq=False)
-class EmbeddedFace(DetectedFace):
+@dataclass(frozen=True, eq=False, kw_only=True)
+class EmbeddedFace(Face):
     """A detected face with its embedding.
 
     Attributes:
@@ -53,11 +21,11 @@ class EmbeddedFace(DetectedFace):
     embedding: Vector = field()
 
 
-FaceType = TypeVar("FaceType", bound=DetectedFace)
+FaceType = TypeVar("FaceType", bound=Face)
 
 
 @dataclass(frozen=True)
-class PhotoFaces(Generic[FaceType]):
+class DetectedPhoto(Generic[FaceType]):
     """A photo's faces, best first.
 
     Attributes:
@@ -77,7 +45,7 @@ class DetectionResult(Generic[FaceType]):
         skipped: Name and reason for each photo that could not be read.
     """
 
-    photos: tuple[PhotoFaces[FaceType], ...]
+    photos: tuple[DetectedPhoto[FaceType], ...]
     skipped: tuple[Text, ...]
 
 
@@ -97,7 +65,7 @@ class Hit:
 
     face: Number
     path: Text
-    box_xyxy_px: Box
+    box_xyxy_px: PhotoBox
     identity: FaceIdentity
     name: Name
     similarity: Similarity
@@ -166,5 +134,5 @@ class PhotoVerificationResult(VerificationResult):
         second: The second photo's best face.
     """
 
-    first: DetectedFace
-    second: DetectedFace
+    first: Face
+    second: Face

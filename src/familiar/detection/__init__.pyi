@@ -5,12 +5,11 @@ from .detectors import CenterSquare, WholePhoto, build_detector
 from .heads import HeadDetector
 from .opencv import HaarFaces, YuNetFaces
 from .pets_and_people import PetsAndPeople
-from .quality import Face, detect_faces
+from .quality import detect_faces
 
 __all__ = [
     "CenterSquare",
     "Detector",
-    "Face",
     "HaarFaces",
     "HeadDetector",
     "PetsAndPeople",

@@ -9,11 +9,11 @@ from jaxtyping import Float, UInt8
 
 from familiar.core.errors import NoFaceFound, NothingDetected
 from familiar.core.plural import pluralize
-from familiar.core.types import Crop, Detection, Photo
+from familiar.core.types import Box, Crop, Face, Photo
 from familiar.detection.detector import Detector, looked_for, not_looked_for
 from familiar.photos.preprocessing import Preprocessing, resize_crop
 
-# Positions of the five landmarks in a crop of 112 px, in the order of `Detection.landmarks_px`, as ArcFace
+# Positions of the five landmarks in a crop of 112 px, in the order of `Face.landmarks_px`, as ArcFace
 # (arXiv 1801.07698) and most later face networks use them.
 TEMPLATE_112_PX = np.array(
     [[38.2946, 51.6963], [73.5318, 51.5014], [56.0252, 71.7366], [41.5493, 92.3655], [70.7299, 92.2041]]
@@ -42,7 +42,7 @@ def detect_and_align(photo: Photo, detector: Detector, preprocessing: Preprocess
     return replace(crop, face=number, face_count=len(detections))
 
 
-def choose_face(photo: Photo, detections: Sequence[Detection], face: int | None, detector: Detector) -> int:
+def choose_face(photo: Photo, detections: Sequence[Face], face: int | None, detector: Detector) -> int:
     """Choose one of the faces of a photo.
 
     Args:
@@ -75,12 +75,12 @@ def choose_face(photo: Photo, detections: Sequence[Detection], face: int | None,
     return face
 
 
-def from_left(detections: Sequence[Detection]) -> list[Detection]:
+def from_left(detections: Sequence[Face]) -> list[Face]:
     """Sort the faces of a photo by the centers of their boxes, from left to right."""
     return sorted(detections, key=lambda face: (face.box_xyxy_px[0] + face.box_xyxy_px[2], face.box_xyxy_px[1]))
 
 
-def align(photo: Photo, detection: Detection, preprocessing: Preprocessing) -> Crop:
+def align(photo: Photo, face: Face, preprocessing: Preprocessing) -> Crop:
     """Crop a face as the network was trained on it.
 
     With landmarks, the photo is rotated and scaled so that they fit the template (`template_px`) as well as a
@@ -89,7 +89,7 @@ def align(photo: Photo, detection: Detection, preprocessing: Preprocessing) -> C
 
     Args:
         photo: the image to crop from.
-        detection: one face, in pixels of the photo.
+        face: in pixels of the photo.
         preprocessing: of the network; sets the size, the margin and how boxes are resized.
 
     Returns:
@@ -98,13 +98,13 @@ def align(photo: Photo, detection: Detection, preprocessing: Preprocessing) -> C
     Raises:
         NoFaceFound: the box or the landmarks lie outside the photo, or all landmarks are one point.
     """
-    if detection.landmarks_px is None or len(detection.landmarks_px) < 5 or preprocessing.template == "box":
-        pixels = resize_crop(_crop_box(photo, detection, preprocessing.margin), preprocessing)
-        return Crop(pixels, photo.source, label=detection.label)
+    if face.landmarks_px is None or len(face.landmarks_px) < 5 or preprocessing.template == "box":
+        pixels = resize_crop(_crop_box(photo, face.box_xyxy_px, preprocessing.margin), preprocessing)
+        return Crop(pixels, photo.source, label=face.label)
     template = template_px(preprocessing.size_px, preprocessing.margin)
     try:
-        matrix = similarity_transform(detection.landmarks_px, template)
-        return Crop(_warp(photo.rgb_u8, matrix, preprocessing.size_px), photo.source, label=detection.label)
+        matrix = similarity_transform(face.landmarks_px, template)
+        return Crop(_warp(photo.rgb_u8, matrix, preprocessing.size_px), photo.source, label=face.label)
     except ValueError as error:
         raise NoFaceFound(f"{photo.source}: {error}") from error
 
@@ -172,13 +172,12 @@ def _warp(
     return cv2.warpAffine(reduced, reduced_to_crop, (size_px, size_px), flags=cv2.INTER_LINEAR)
 
 
-def _crop_box(photo: Photo, detection: Detection, margin: float) -> UInt8[np.ndarray, "h w 3"]:
-    left, top, right, bottom = detection.box_xyxy_px
+def _crop_box(photo: Photo, box: Box, margin: float) -> UInt8[np.ndarray, "h w 3"]:
     width, height = photo.size_px
-    margin_x, margin_y = margin * (right - left), margin * (bottom - top)
-    columns = slice(*(round(min(max(x, 0), width)) for x in (left - margin_x, right + margin_x)))
-    rows = slice(*(round(min(max(y, 0), height)) for y in (top - margin_y, bottom + margin_y)))
+    margin_x, margin_y = margin * box.width, margin * box.height
+    columns = slice(*(round(min(max(x, 0), width)) for x in (box.left - margin_x, box.right + margin_x)))
+    rows = slice(*(round(min(max(y, 0), height)) for y in (box.top - margin_y, box.bottom + margin_y)))
     pixels = photo.rgb_u8[rows, columns]
     if pixels.size == 0:
-        raise NoFaceFound(f"{photo.source}: the face box {detection.box_xyxy_px} lies outside the photo")
+        raise NoFaceFound(f"{photo.source}: the face box {tuple(box)} lies outside the photo")
     return pixels

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import Protocol, runtime_checkable
 
-from familiar.core.types import Detection, Label, Photo
+from familiar.core.types import Face, Label, Photo
 
 
 @runtime_checkable
@@ -13,11 +13,11 @@ class Detector(Protocol):
     It may have an attribute `labels`, the labels of the faces that it looks for: messages name them.
     """
 
-    def detect(self, photo: Photo) -> list[Detection]:
+    def detect(self, photo: Photo) -> list[Face]:
         """Find the faces of a photo.
 
         Args:
-            photo: the image to search; detections are in its pixels.
+            photo: the image to search; faces are in its pixels.
 
         Returns:
             The faces, best first: by score x area, so that people in the background come last. Empty if there is
@@ -26,12 +26,12 @@ class Detector(Protocol):
         ...
 
 
-def sort_best_first(detections: Iterable[Detection]) -> list[Detection]:
+def sort_best_first(faces: Iterable[Face]) -> list[Face]:
     """Sort by score x area.
 
     The scores of sharp faces hardly differ: by score alone, 14 of LFW's 1,549 DevTest photos had a bystander first.
     """
-    return sorted(detections, key=lambda face: (-face.score * face.area_px, -face.score, face.box_xyxy_px))
+    return sorted(faces, key=lambda face: (-face.score * face.box_xyxy_px.area, -face.score, face.box_xyxy_px))
 
 
 def labels_of(detector: Detector) -> frozenset[Label]:

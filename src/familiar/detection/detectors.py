@@ -8,7 +8,7 @@ from pathlib import Path
 
 from familiar.core.errors import BadDetector
 from familiar.core.published_files import published_path
-from familiar.core.types import Detection, Photo
+from familiar.core.types import Box, Face, Photo
 from familiar.detection.detector import Detector
 from familiar.detection.heads import HeadDetector
 from familiar.detection.opencv import HaarFaces, YuNetFaces, haar_people, haar_people_as_arcface
@@ -20,43 +20,43 @@ log = logging.getLogger(__name__)
 class WholePhoto:
     """Detector for photos that are crops already: the whole photo is the face, with score 1."""
 
-    def detect(self, photo: Photo) -> list[Detection]:
+    def detect(self, photo: Photo) -> list[Face]:
         """Return the whole photo as its only face.
 
         Args:
             photo: a crop of one face.
 
         Returns:
-            One detection, without landmarks.
+            One face, without landmarks.
         """
-        return [Detection(self.box(photo.size_px), None, 1.0)]
+        return [Face(self.box(photo.size_px), None, 1.0)]
 
     @staticmethod
-    def box(size_px: tuple[int, int]) -> tuple[float, float, float, float]:
+    def box(size_px: tuple[int, int]) -> Box:
         """Return the box in a photo.
 
         Args:
             size_px: width and height of the photo.
         """
-        return 0.0, 0.0, float(size_px[0]), float(size_px[1])
+        return Box(0.0, 0.0, float(size_px[0]), float(size_px[1]))
 
 
 class CenterSquare:
     """Detector for portraits without a suitable detector: the largest centered square, with score 1."""
 
-    def detect(self, photo: Photo) -> list[Detection]:
+    def detect(self, photo: Photo) -> list[Face]:
         """Return the largest centered square as the photo's only face.
 
         Args:
             photo: a portrait with one face in the middle.
 
         Returns:
-            One detection, without landmarks.
+            One face, without landmarks.
         """
-        return [Detection(self.box(photo.size_px), None, 1.0)]
+        return [Face(self.box(photo.size_px), None, 1.0)]
 
     @staticmethod
-    def box(size_px: tuple[int, int]) -> tuple[float, float, float, float]:
+    def box(size_px: tuple[int, int]) -> Box:
         """Return the box in a photo.
 
         Args:
@@ -65,7 +65,7 @@ class CenterSquare:
         width, height = size_px
         side = min(width, height)
         x, y = (width - side) / 2, (height - side) / 2
-        return x, y, x + side, y + side
+        return Box(x, y, x + side, y + side)
 
 
 @dataclass(frozen=True)

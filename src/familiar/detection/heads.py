@@ -12,8 +12,7 @@ from jaxtyping import Bool, Float32, Int64, UInt8
 
 from familiar.core.errors import BadDetector
 from familiar.core.onnx_runtime import session_options
-from familiar.core.types import Detection, Label, Photo
-from familiar.detection.boxes import is_same_face
+from familiar.core.types import Box, Face, Label, Photo
 from familiar.detection.detector import sort_best_first
 
 NETWORK_FILE = Path(__file__).with_name("heads.onnx")
@@ -65,7 +64,7 @@ class HeadDetector:
         self._search_side_px, self._min_score = search_side_px, min_score
         self._session = _open_network(network)
 
-    def detect(self, photo: Photo) -> list[Detection]:
+    def detect(self, photo: Photo) -> list[Face]:
         """Find the heads in a photo.
 
         Args:
@@ -84,9 +83,7 @@ class HeadDetector:
             heads = self._look_at_turned(rgb_u8, photo.size_px)
         return sort_best_first(head for head in heads if head.label in self.labels)
 
-    def _look(
-        self, rgb_u8: UInt8[np.ndarray, "h w 3"], side_px: int, photo_size_px: tuple[int, int]
-    ) -> list[Detection]:
+    def _look(self, rgb_u8: UInt8[np.ndarray, "h w 3"], side_px: int, photo_size_px: tuple[int, int]) -> list[Face]:
         """Find the heads of all labels in a photo, which may have been made smaller, at a long side of `side_px`."""
         pixels = _resize_for_network(rgb_u8, side_px)
         scale = side_px / max(photo_size_px)
@@ -96,18 +93,17 @@ class HeadDetector:
         best = scores.max(axis=1)
         is_head = (best >= self._min_score) & (boxes[:, 0] < boxes[:, 2]) & (boxes[:, 1] < boxes[:, 3])
         cells = np.flatnonzero(is_head)
-        heads: list[Detection] = []
+        heads: list[Face] = []
         for cell in cells[distinct_boxes(boxes[cells], best[cells])]:
             label = LABELS[int(scores[cell].argmax())]
-            left, top, right, bottom = boxes[cell].tolist()
             landmarks = _landmarks(points[cell] / scale, boxes[cell], label)
-            heads.append(Detection((left, top, right, bottom), landmarks, min(float(best[cell]), 1.0), label))
+            heads.append(Face(Box(*boxes[cell].tolist()), landmarks, min(float(best[cell]), 1.0), label=label))
         return heads
 
-    def _look_at_turned(self, rgb_u8: UInt8[np.ndarray, "h w 3"], photo_size_px: tuple[int, int]) -> list[Detection]:
+    def _look_at_turned(self, rgb_u8: UInt8[np.ndarray, "h w 3"], photo_size_px: tuple[int, int]) -> list[Face]:
         """Find heads in a photo that lies on its side, though no EXIF data say so, in the better direction."""
         width, height = photo_size_px
-        directions: list[list[Detection]] = []
+        directions: list[list[Face]] = []
         for turns in (1, 3):
             heads = self._look(np.rot90(rgb_u8, turns), self._search_side_px, (height, width))
             sure = [head for head in heads if head.score >= MIN_TURNED_SCORE]
@@ -122,29 +118,28 @@ def closer_side_px(photo_size_px: tuple[int, int]) -> int | None:
     return min(side_px, most) if side_px >= least else None
 
 
-def _combine(first: Iterable[Detection], closer: Iterable[Detection], photo_side_px: int) -> list[Detection]:
+def _combine(first: Iterable[Face], closer: Iterable[Face], photo_side_px: int) -> list[Face]:
     """Choose the large heads of the first look, and the small ones of the closer look that are not on these."""
     large = [head for head in first if _side_px(head) >= MIN_FIRST_HEAD * photo_side_px]
     small = [head for head in closer if _side_px(head) <= MAX_CLOSER_HEAD * photo_side_px]
     boxes = [head.box_xyxy_px for head in large]
-    return large + [head for head in small if not any(is_same_face(head.box_xyxy_px, box) for box in boxes)]
+    return large + [head for head in small if not any(head.box_xyxy_px.is_same_face(box) for box in boxes)]
 
 
-def _side_px(head: Detection) -> float:
-    left, top, right, bottom = head.box_xyxy_px
-    return max(right - left, bottom - top)
+def _side_px(head: Face) -> float:
+    return max(head.box_xyxy_px.width, head.box_xyxy_px.height)
 
 
-def _turned_back(head: Detection, turns: int, photo_size_px: tuple[int, int]) -> Detection:
+def _turned_back(head: Face, turns: int, photo_size_px: tuple[int, int]) -> Face:
     """Return where a head lies in a photo; it was found in one turned counterclockwise by one or three right angles."""
     width, height = photo_size_px
     left, top, right, bottom = head.box_xyxy_px
     landmarks = head.landmarks_px
     if turns == 1:
-        box = width - bottom, left, width - top, right
+        box = Box(width - bottom, left, width - top, right)
         points = None if landmarks is None else np.stack([width - landmarks[:, 1], landmarks[:, 0]], axis=1)
     else:
-        box = top, height - right, bottom, height - left
+        box = Box(top, height - right, bottom, height - left)
         points = None if landmarks is None else np.stack([landmarks[:, 1], height - landmarks[:, 0]], axis=1)
     return replace(head, box_xyxy_px=box, landmarks_px=points)
 

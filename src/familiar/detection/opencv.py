@@ -13,7 +13,7 @@ from cv2.data import haarcascades
 from jaxtyping import Float32, UInt8
 
 from familiar.core.errors import BadDetector
-from familiar.core.types import Detection, Label, Photo
+from familiar.core.types import Box, Face, Label, Photo
 from familiar.detection.detector import sort_best_first
 
 MAX_SEARCH_SIDE_PX = 1280  # larger photos are searched at this long side, and detections mapped back
@@ -68,7 +68,7 @@ class HaarFaces:
             if cascade.empty():
                 raise BadDetector(f"{haarcascades + cascade_file}: OpenCV cannot read a cascade from it")
 
-    def detect(self, photo: Photo) -> list[Detection]:
+    def detect(self, photo: Photo) -> list[Face]:
         """Find the faces in a photo.
 
         Args:
@@ -93,7 +93,9 @@ class HaarFaces:
         boxes_xywh[:, :2] -= (self._enlarged - 1) / 2 * sides
         boxes_xywh[:, 2:] *= self._enlarged
         return sort_best_first(
-            Detection(_box_xyxy_px(box, factors_xy), None, 1 / (1 + math.exp(-weight / HAAR_WEIGHT_SCALE)), self._label)
+            Face(
+                _box_xyxy_px(box, factors_xy), None, 1 / (1 + math.exp(-weight / HAAR_WEIGHT_SCALE)), label=self._label
+            )
             for box, weight in zip(boxes_xywh, np.ravel(weights), strict=True)
         )
 
@@ -144,7 +146,7 @@ class YuNetFaces:
                 "download it again"
             ) from error
 
-    def detect(self, photo: Photo) -> list[Detection]:
+    def detect(self, photo: Photo) -> list[Face]:
         """Find the faces in a photo.
 
         Args:
@@ -159,7 +161,7 @@ class YuNetFaces:
         with self._networks.borrow() as network:
             network.setInputSize(bgr_u8.shape[1::-1])
             _, rows = network.detect(bgr_u8)
-        return sort_best_first(_yunet_detection(row, factors_xy) for row in ([] if rows is None else rows))
+        return sort_best_first(_yunet_face(row, factors_xy) for row in ([] if rows is None else rows))
 
 
 def _resize_for_search(photo: Photo) -> tuple[UInt8[np.ndarray, "h w 3"], tuple[float, float]]:
@@ -172,13 +174,13 @@ def _resize_for_search(photo: Photo) -> tuple[UInt8[np.ndarray, "h w 3"], tuple[
     return cv2.resize(photo.rgb_u8, size, interpolation=cv2.INTER_AREA), (width / size[0], height / size[1])
 
 
-def _box_xyxy_px(box_xywh: np.ndarray, factors_xy: tuple[float, float]) -> tuple[float, float, float, float]:
+def _box_xyxy_px(box_xywh: np.ndarray, factors_xy: tuple[float, float]) -> Box:
     x_min, y_min, width, height = (float(value) for value in box_xywh)
     x, y = factors_xy
-    return x_min * x, y_min * y, (x_min + width) * x, (y_min + height) * y
+    return Box(x_min * x, y_min * y, (x_min + width) * x, (y_min + height) * y)
 
 
-def _yunet_detection(row: Float32[np.ndarray, " 15"], factors_xy: tuple[float, float]) -> Detection:
+def _yunet_face(row: Float32[np.ndarray, " 15"], factors_xy: tuple[float, float]) -> Face:
     # YuNet's first eye and mouth corner are the person's right ones, which are left in the image.
     landmarks_px = row[4:14].reshape(5, 2) * np.array(factors_xy, np.float32)
-    return Detection(_box_xyxy_px(row[:4], factors_xy), landmarks_px, min(float(row[14]), 1.0), "person")
+    return Face(_box_xyxy_px(row[:4], factors_xy), landmarks_px, min(float(row[14]), 1.0), label="person")

@@ -3,8 +3,7 @@
 from collections.abc import Sequence
 
 from familiar.core.published_files import published_path
-from familiar.core.types import Detection, Photo
-from familiar.detection.boxes import is_same_face
+from familiar.core.types import Face, Photo
 from familiar.detection.detector import Detector, sort_best_first
 from familiar.detection.heads import LABELS, HeadDetector
 from familiar.detection.opencv import YuNetFaces, haar_people_as_arcface
@@ -26,7 +25,7 @@ class PetsAndPeople:
         self._has_yunet = yunet.is_file()
         self._people: Detector = YuNetFaces(yunet) if self._has_yunet else haar_people_as_arcface()
 
-    def detect(self, photo: Photo) -> list[Detection]:
+    def detect(self, photo: Photo) -> list[Face]:
         """Find the heads in a photo.
 
         Args:
@@ -47,9 +46,9 @@ class PetsAndPeople:
         return sort_best_first([*pets, *(face for face in people if not _is_on_any(face, pets))])
 
 
-def _is_same(face: Detection, head: Detection) -> bool:
-    return is_same_face(face.box_xyxy_px, head.box_xyxy_px)
+def _is_same(face: Face, head: Face) -> bool:
+    return face.box_xyxy_px.is_same_face(head.box_xyxy_px)
 
 
-def _is_on_any(face: Detection, heads: Sequence[Detection]) -> bool:
+def _is_on_any(face: Face, heads: Sequence[Face]) -> bool:
     return any(_is_same(face, head) for head in heads)

@@ -34,5 +34,5 @@ def are_crops(photos: Sequence[Source], detector: Detector, *, open_photo: Photo
         faces = detector.detect(photo)
         if faces:
             width, height = photo.size_px
-            filled.append(len(faces) == 1 and faces[0].area_px >= FILLED * width * height)
+            filled.append(len(faces) == 1 and faces[0].box_xyxy_px.area >= FILLED * width * height)
     return len(filled) >= MIN_FACES and sum(filled) >= NEARLY_ALL * len(filled)

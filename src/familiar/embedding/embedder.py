@@ -11,7 +11,7 @@ from jaxtyping import Float32, UInt8
 from familiar.core.cpu import available_cores
 from familiar.core.errors import BadBundle, FamiliarError
 from familiar.core.onnx_runtime import session_options
-from familiar.core.types import Crop, Detection, Photo
+from familiar.core.types import Crop, Face, Photo
 from familiar.core.vectors import check_unit_rows, normalize
 from familiar.detection.alignment import align
 from familiar.detection.cropping import crop_photo, min_decoded_side_px
@@ -122,14 +122,14 @@ class Embedder:
         """
         return min_decoded_side_px(detector, self.metadata.preprocessing)
 
-    def align(self, photo: Photo, detection: Detection) -> Crop:
+    def align(self, photo: Photo, face: Face) -> Crop:
         """Crop a face as the network takes it; see `alignment.align`.
 
         Args:
             photo: decoded at `min_decoded_side_px` or more.
-            detection: the face, in pixels of the photo.
+            face: in pixels of the photo.
         """
-        return align(photo, detection, self.metadata.preprocessing)
+        return align(photo, face, self.metadata.preprocessing)
 
     def crop(
         self,

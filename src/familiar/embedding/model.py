@@ -12,7 +12,7 @@ from jaxtyping import Float32, Int64
 
 from familiar.core.data_table import DataTable, TableSource, read_only, texts
 from familiar.core.errors import FamiliarError
-from familiar.core.types import Crop, Detection, Photo
+from familiar.core.types import Crop, Face, Photo
 from familiar.detection.detector import Detector
 from familiar.detection.detectors import WholePhoto
 from familiar.detection.ready_crops import are_crops
@@ -101,7 +101,7 @@ class Model(Protocol):
         """Return the `min_side_px` to load a photo with; None: in full."""
         ...
 
-    def align(self, photo: Photo, detection: Detection) -> Crop:
+    def align(self, photo: Photo, face: Face) -> Crop:
         """Crop a face as the model takes it."""
         ...
 

@@ -11,14 +11,12 @@ import simplejpeg
 from jaxtyping import UInt8
 
 from familiar.core.errors import UnreadablePhoto
-from familiar.core.types import Photo
+from familiar.core.types import Box, Photo
 from familiar.photos.decoding import decode_photo, read_header, read_photo_bytes
 
 MARGIN = 0.25  # around a face, on each side, as a share of its box
 QUALITY = 85
 MAX_PIXELS = 100_000_000
-
-Box = tuple[float, float, float, float]
 
 
 def resize_photo(path: Path, sha256: str, side_px: int, max_pixels: int = MAX_PIXELS) -> UInt8[np.ndarray, "h w 3"]:

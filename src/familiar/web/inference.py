@@ -19,7 +19,7 @@ from jaxtyping import Float32
 
 from familiar.core.cpu import available_cores
 from familiar.core.errors import FamiliarError, NoBundleForSpecies, NoFaceFound, UnreadablePhoto
-from familiar.core.types import Crop, Detection, Photo
+from familiar.core.types import Crop, Face, Photo
 from familiar.detection.alignment import align
 from familiar.detection.detector import Detector, looked_for
 from familiar.detection.quality import detect_faces, to_full_resolution
@@ -40,25 +40,11 @@ DEFAULT_BATCH = 8  # photos, if there is no network that determines the batch si
 
 
 @dataclass(frozen=True, eq=False)
-class FaceResult:
-    """One face, in pixels of the whole upright photo. `embedding` is None if none was requested.
-
-    `species` is what the router or the detector says.
-    """
-
-    detection: Detection
-    crop: Crop
-    quality: float
-    embedding: Float32[np.ndarray, " d"] | None
-    species: str | None
-
-
-@dataclass(frozen=True, eq=False)
 class PhotoResult:
     """(width, height) of the whole upright photo, and its faces, best first."""
 
     size_px: tuple[int, int]
-    faces: tuple[FaceResult, ...]
+    faces: tuple[Face, ...]
 
 
 @dataclass(eq=False)
@@ -199,14 +185,14 @@ class BatchingInference:
             ]
         return results
 
-    async def best_face(self, photo: Path | Upload) -> FaceResult:
+    async def best_face(self, photo: Path | Upload) -> Face:
         """Return a photo's best face, embedded. Raises BadUpload, UnreadablePhoto, NoFaceFound."""
         result: PhotoResult = _result_or_raise(*await self._submit([_Task(photo, max_faces=1)]))
         if not result.faces:
             raise NoFaceFound(f"{_photo_name(photo)}: no {looked_for(self.detector)} found")
         return result.faces[0]
 
-    async def best_faces(self, photos: Sequence[Path | Upload]) -> list[FaceResult]:
+    async def best_faces(self, photos: Sequence[Path | Upload]) -> list[Face]:
         """Return the best face of each photo, embedded.
 
         Raises:
@@ -217,7 +203,7 @@ class BatchingInference:
         errors = [error for error in results if isinstance(error, BaseException)]
         if errors:
             raise min(errors, key=lambda error: not isinstance(error, BadUpload))
-        return [face for face in results if isinstance(face, FaceResult)]
+        return [face for face in results if isinstance(face, Face)]
 
     async def embed(self, crops: Sequence[Crop]) -> Float32[np.ndarray, "n d"]:
         """Embed crops, one unit row per crop, in batches with those of other requests."""
@@ -276,6 +262,7 @@ class BatchingInference:
             for index, (task, result) in enumerate(zip(batch, results, strict=True))
             if task.embed and not isinstance(result, Exception)
             for crop in (task.crops if result is None else [face.crop for face in result.faces])
+            if crop is not None
         ]
         embedded: list[list[_Embedded]] = [[] for _ in batch]
         for start in range(0, len(crops), self._batch_size):  # a photo may show many faces
@@ -303,11 +290,7 @@ class BatchingInference:
             return error.with_traceback(None)
         except Exception as error:  # raised in the caller
             return error
-        detected = [
-            FaceResult(to_full_resolution(face.detection, photo), face.crop, face.quality, None, face.crop.label)
-            for face in faces
-        ]
-        return PhotoResult(photo.source_size_px, tuple(detected))
+        return PhotoResult(photo.source_size_px, tuple(to_full_resolution(face, photo) for face in faces))
 
     def _decode(self, photo: Path | Upload) -> Photo:
         """Decode a photo at the size that detector and network need.

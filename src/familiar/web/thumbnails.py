@@ -12,7 +12,8 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import UInt8
 
-from familiar.photos.thumbnails import MARGIN, QUALITY, Box, crop_face, decode_reduced, encode_jpeg, resize_photo
+from familiar.core.types import Box
+from familiar.photos.thumbnails import MARGIN, QUALITY, crop_face, decode_reduced, encode_jpeg, resize_photo
 from familiar.web.errors import unavailable
 from familiar.web.settings import MB, Limits
 

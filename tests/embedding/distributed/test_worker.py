@@ -7,7 +7,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from familiar.core.errors import FamiliarError
-from familiar.core.types import Detection, Photo
+from familiar.core.types import Face, Photo
 from familiar.embedding.distributed import worker
 from familiar.embedding.distributed.parts import PhotoFile, part_path
 from familiar.embedding.distributed.worker import EmbeddingSettings, Journal, PartEmbedder
@@ -19,7 +19,7 @@ from support.color_album import SquareDetector, draw_album, draw_photo
 class BlindDetector:
     """Finds no face."""
 
-    def detect(self, photo: Photo) -> list[Detection]:
+    def detect(self, photo: Photo) -> list[Face]:
         assert photo.size_px
         return []
 

@@ -14,7 +14,7 @@ from familiar.core.errors import (
     UnreadablePhoto,
     UnsureSpecies,
 )
-from familiar.core.types import Crop, Detection, Label, Photo
+from familiar.core.types import Crop, Face, Label, Photo
 from familiar.detection.detectors import CenterSquare
 from familiar.embedding.bundle import BundleMetadata, load_bundle
 from familiar.embedding.embedder import Embedder
@@ -221,7 +221,7 @@ def test_opens_and_detects_each_photo_once(router: RoutedEmbedder):
     seen: list[str] = []
 
     class Spy(CenterSquare):
-        def detect(self, photo: Photo) -> list[Detection]:
+        def detect(self, photo: Photo) -> list[Face]:
             seen.append(f"searched {photo.source}")
             return [] if photo.source == "1" else super().detect(photo)
 
@@ -247,8 +247,8 @@ def test_each_bundle_crops_with_its_own_margin(mean_color_bundle: Path, tmp_path
     router = RoutedEmbedder(features, color_classifier(), {"cat": cat})
 
     class CenterBox:
-        def detect(self, photo: Photo) -> list[Detection]:  # noqa: ARG002 - always there
-            return [Detection((40, 40, 80, 80), None, 1.0)]
+        def detect(self, photo: Photo) -> list[Face]:  # noqa: ARG002 - always there
+            return [Face((40, 40, 80, 80), None, 1.0)]
 
     pixels = np.full((120, 120, 3), GREEN, np.uint8)
     pixels[40:80, 40:80] = RED
@@ -294,9 +294,9 @@ def test_verify_compares_only_photos_with_same_species(router: RoutedEmbedder, t
 
 def test_verify_takes_chosen_faces(router: RoutedEmbedder, tmp_path: Path):
     class Halves:
-        def detect(self, photo: Photo) -> list[Detection]:
+        def detect(self, photo: Photo) -> list[Face]:
             width, height = photo.size_px
-            return [Detection((x, 0.0, x + width / 2, height), None, 0.9) for x in (width / 2, 0.0)]
+            return [Face((x, 0.0, x + width / 2, height), None, 0.9) for x in (width / 2, 0.0)]
 
     halves = [colored(rgb, "half", seed=seed).rgb_u8 for seed, rgb in enumerate((GREEN, RED))]
     pixels = np.concatenate(halves, axis=1)
@@ -313,9 +313,9 @@ def test_label_of_the_detector_decides_the_species(router: RoutedEmbedder, label
     """The classifier takes red for a cat, and decides where there is no label."""
 
     class Labeling:
-        def detect(self, photo: Photo) -> list[Detection]:
+        def detect(self, photo: Photo) -> list[Face]:
             width, height = photo.size_px
-            return [Detection((0.0, 0.0, width, height), None, 0.9, label)]
+            return [Face((0.0, 0.0, width, height), None, 0.9, label=label)]
 
     routed = router.embed_photos(photos_of(RED), Labeling(), open_photo=open_in_memory)
     ((_, name, probability),) = routed.by_row()

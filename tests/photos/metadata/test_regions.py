@@ -8,8 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
+from familiar.core.types import Box
 from familiar.photos.decoding import decode_photo, read_metadata
-from familiar.photos.metadata.regions import Box, intersection_over_union, stored_box, upright_box_px
+from familiar.photos.metadata.regions import stored_box, upright_box_px
 
 STORED_SIZE_PX = (120, 80)
 STORED_BOX_PX = (10, 20, 40, 30)  # left, top, right, bottom: no symmetry hides a wrong turn
@@ -34,7 +35,7 @@ def test_upright_box_is_where_the_decoded_photo_shows_the_mark(orientation: int,
     metadata = read_metadata(data, "photo")
     assert (metadata.stored_size_px, metadata.orientation) == (STORED_SIZE_PX, orientation)
     (left, top, right, bottom), (width, height) = STORED_BOX_PX, STORED_SIZE_PX
-    box = (left / width, top / height, right / width, bottom / height)
+    box = Box(left / width, top / height, right / width, bottom / height)
     box_px = upright_box_px(box, metadata.stored_size_px, metadata.orientation)
     rows, columns = np.nonzero(decode_photo(data, "photo").rgb_u8[..., 0] > 128)
     shown = (columns.min(), rows.min(), columns.max() + 1, rows.max() + 1)
@@ -42,7 +43,7 @@ def test_upright_box_is_where_the_decoded_photo_shows_the_mark(orientation: int,
 
 
 shares = st.tuples(st.floats(0, 0.9), st.floats(0, 0.9), st.floats(0.01, 0.1), st.floats(0.01, 0.1)).map(
-    lambda sides: (sides[0], sides[1], sides[0] + sides[2], sides[1] + sides[3])
+    lambda sides: Box(sides[0], sides[1], sides[0] + sides[2], sides[1] + sides[3])
 )
 
 
@@ -54,12 +55,5 @@ def test_stored_box_inverts_upright_box(box: Box, orientation: int, size_px: tup
 
 @pytest.mark.parametrize("orientation", [1, 6])
 def test_stored_box_is_clipped_to_the_photo(orientation: int):
-    assert stored_box((-50, -50, 500, 500), (100, 200), orientation) == (0, 0, 1, 1)
-    assert stored_box((-50, 0, -1, 50), (100, 200), orientation) is None
-
-
-def test_intersection_over_union_of_boxes():
-    box = (0.0, 0.0, 2.0, 2.0)
-    assert intersection_over_union(box, box) == 1
-    assert intersection_over_union(box, (1, 1, 3, 3)) == 1 / 7
-    assert intersection_over_union(box, (2, 0, 3, 2)) == 0
+    assert stored_box(Box(-50, -50, 500, 500), (100, 200), orientation) == (0, 0, 1, 1)
+    assert stored_box(Box(-50, 0, -1, 50), (100, 200), orientation) is None

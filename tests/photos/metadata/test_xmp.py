@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from familiar.core.errors import BadMetadata
 from familiar.core.terminal_text import printable
+from familiar.core.types import Box
 from familiar.photos.metadata.regions import Region
 from familiar.photos.metadata.xmp import add_names, has_added_names, read_regions
 
@@ -17,8 +18,8 @@ RDF = "{http://www.w3.org/1999/02/22-rdf-syntax-ns#}"
 DC = "{http://purl.org/dc/elements/1.1/}"
 DIGIKAM = "{http://www.digikam.org/ns/1.0/}"
 LR = "{http://ns.adobe.com/lightroom/1.0/}"
-MIA = Region((0.1, 0.2, 0.3, 0.5), "Mia")
-TOM = Region((0.6, 0.2, 0.8, 0.5), "Tom")
+MIA = Region(Box(0.1, 0.2, 0.3, 0.5), "Mia")
+TOM = Region(Box(0.6, 0.2, 0.8, 0.5), "Tom")
 
 # As in the guidelines of the Metadata Working Group, in the three ways that RDF has for a structure.
 MWG = b"""<?xpacket begin="" id="W5M0MpCehiHzreSzNTczkc9d"?>
@@ -126,7 +127,7 @@ side = st.integers(0, 9)
 
 @given(st.lists(st.tuples(side, side, name, st.sampled_from(["Face", "Pet"])), max_size=6, unique_by=lambda r: r[:2]))
 def test_any_regions_are_read_back(drawn: list[tuple[int, int, str, str]]):
-    regions = [Region((x / 10, y / 10, (x + 1) / 10, (y + 1) / 10), name, kind) for x, y, name, kind in drawn]
+    regions = [Region(Box(x / 10, y / 10, (x + 1) / 10, (y + 1) / 10), name, kind) for x, y, name, kind in drawn]
     for packet in (None, MICROSOFT):
         changed = add_names(packet, regions, SIZE_PX)
         assert (changed is packet) == (not regions)
@@ -155,7 +156,7 @@ def test_renames_regions_of_other_programs_and_keeps_their_data():
 
 @pytest.mark.parametrize("packet", [MWG, MICROSOFT], ids=["mwg", "microsoft"])
 def test_taking_names_back_restores_the_packet(packet: bytes):
-    changed = add(add(add(packet, MIA, TOM), TOM), MIA, Region((0.4, 0.4, 0.5, 0.5), "Ann"))
+    changed = add(add(add(packet, MIA, TOM), TOM), MIA, Region(Box(0.4, 0.4, 0.5, 0.5), "Ann"))
     assert has_added_names(changed)
     restored = add(changed)
     assert not has_added_names(restored)

@@ -18,7 +18,7 @@ from familiar.core.plural import pluralize
 from familiar.core.terminal_text import one_line, printable
 
 if TYPE_CHECKING:  # --help imports nothing heavy
-    from familiar.gallery.watching.events import Event, FaceSighting
+    from familiar.gallery.watching.events import Event, Sighting
     from familiar.gallery.watching.watch import FolderWatch
 
 _MIN_SECRET_BYTES = 16
@@ -178,6 +178,6 @@ def describe(event: "Event") -> str:
             return event.kind
 
 
-def _describe_face(face: "FaceSighting") -> str:
+def _describe_face(face: "Sighting") -> str:
     name = label(face.identity, face.name)
     return f"{name}, {face.probability:.0%}" if face.probability is not None else f"{name}{', new' * face.new_identity}"

@@ -133,7 +133,7 @@ def cluster_parts(
 
 
 @dataclass(frozen=True, eq=False)
-class _Faces:
+class _Rows:
     """The rows of a folder that have an embedding, in the order of its files."""
 
     parts: list[tuple[Path, int]]  # and how many faces each has
@@ -168,7 +168,7 @@ class _Group:
         fallback: threshold of the bundle.
     """
 
-    def __init__(self, faces: _Faces, species: int, model: Model) -> None:
+    def __init__(self, faces: _Rows, species: int, model: Model) -> None:
         self._faces = faces
         self.rows = np.flatnonzero((faces.species == species) & faces.is_clustered)
         embedder, self.columns = model.embedder_for(faces.species_names[species])
@@ -190,7 +190,7 @@ class _LargeSpecies:
         on_progress: as for `cluster_parts`.
     """
 
-    def __init__(self, faces: _Faces, group: _Group, work: Path, on_progress: Callable[[str, int, int], None]) -> None:
+    def __init__(self, faces: _Rows, group: _Group, work: Path, on_progress: Callable[[str, int, int], None]) -> None:
         from filelock import FileLock
 
         on_progress("measuring", 0, 1)
@@ -231,7 +231,7 @@ def _lock(output: Path) -> Generator[None]:
     path.unlink(missing_ok=True)
 
 
-def _read_faces(folder: Path, model: Model) -> _Faces:
+def _read_faces(folder: Path, model: Model) -> _Rows:
     paths = list_parts(folder)
     if not paths:
         raise BadDataset(f"{folder}: has no Parquet files; write them with familiar embed --engine ray")
@@ -253,7 +253,7 @@ def _read_faces(folder: Path, model: Model) -> _Faces:
             np.array([names.setdefault(name, len(names)) for name in table["species"].to_pylist()], np.int64)
         )
         is_clustered.append(table["quality"].to_numpy() >= MIN_QUALITY)
-    return _Faces(parts, embedded_with, list(names), np.concatenate(species), np.concatenate(is_clustered))
+    return _Rows(parts, embedded_with, list(names), np.concatenate(species), np.concatenate(is_clustered))
 
 
 def _read_faces_of(path: Path, *columns: str) -> Any:
@@ -262,7 +262,7 @@ def _read_faces_of(path: Path, *columns: str) -> Any:
     return table.filter(table["face"].is_valid())
 
 
-def _write(output: Path, faces: _Faces, cluster: Int64[np.ndarray, " n"]) -> None:
+def _write(output: Path, faces: _Rows, cluster: Int64[np.ndarray, " n"]) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
 

@@ -6,9 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from familiar.core.errors import FamiliarError
+from familiar.core.types import Face
 from familiar.datasets.folders import open_photo
 from familiar.detection.detector import Detector, looked_for
-from familiar.embedding.all_faces import MIN_SCORE, EmbeddedFace, FaceBatch
+from familiar.embedding.all_faces import MIN_SCORE, PhotoBatch
 from familiar.embedding.distributed.parts import EmbeddedWith, PhotoFile, count_rows, part_path, write_part
 from familiar.embedding.model import Model
 from familiar.embedding.species.router_file import open_model
@@ -106,7 +107,7 @@ class PartEmbedder:
         return count_rows(path)
 
     def _embed_batch(self, photos: Sequence[PhotoFile], start: int, journal: "Journal") -> list[dict[str, Any]]:
-        batch = FaceBatch(self.model, self.detector, self.settings.min_score)
+        batch = PhotoBatch(self.model, self.detector, self.settings.min_score)
         reasons: dict[int, str] = {}
         decoded: list[int] = []
         min_side_px = self.model.min_decoded_side_px(self.detector)
@@ -136,11 +137,11 @@ class PartEmbedder:
                 )
         return rows
 
-    def _columns(self, face: EmbeddedFace) -> dict[str, Any]:
+    def _columns(self, face: Face) -> dict[str, Any]:
         embedder, _ = self.model.embedder_for(face.species)
         return {
-            "box_xyxy_px": list(face.detection.box_xyxy_px),
-            "score": face.detection.score,
+            "box_xyxy_px": list(face.box_xyxy_px),
+            "score": face.score,
             "quality": face.quality,
             "species": face.species,
             "embedding": face.embedding,

@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Float32, Float64, UInt8
 
 from familiar.core.errors import FamiliarError, NoBundleForSpecies, UnsureSpecies
-from familiar.core.types import LABELS, Crop, Detection, Photo
+from familiar.core.types import LABELS, Crop, Face, Photo
 from familiar.detection.alignment import align, choose_face, from_left
 from familiar.detection.cropping import crop_photo, min_decoded_side_px
 from familiar.detection.detector import Detector
@@ -138,14 +138,14 @@ class RoutedEmbedder:
         sides = [min_decoded_side_px(detector, each) for each in self._preprocessings]
         return max((side for side in sides if side is not None), default=None)
 
-    def align(self, photo: Photo, detection: Detection) -> RoutedCrop:
+    def align(self, photo: Photo, face: Face) -> RoutedCrop:
         """Crop a face for each network; see `alignment.align`.
 
         Args:
             photo: decoded at `min_decoded_side_px` or more.
-            detection: the face, in pixels of the photo.
+            face: in pixels of the photo.
         """
-        return self._routed_crop({each: align(photo, detection, each) for each in self._preprocessings})
+        return self._routed_crop({each: align(photo, face, each) for each in self._preprocessings})
 
     def check_species(self, species: str | None) -> None:
         """Check that there is a bundle for a species.

@@ -16,7 +16,7 @@ from familiar.gallery.clustering.calibration import (
 )
 from familiar.gallery.clustering.constraints import are_together, burst_pairs, gallery_photo_pairs
 from familiar.gallery.clustering.learning import learn, learned_rows
-from familiar.gallery.store.face_table import FaceTable
+from familiar.gallery.store.face_table import EmbeddingTable
 from familiar.gallery.store.store import Store
 from familiar.neighbors.album import AlbumWhitening, album_threshold, measure_album
 from familiar.neighbors.domains import DOMAIN_THRESHOLD, IN_DOMAIN, whiten_by_domain
@@ -54,7 +54,7 @@ class Album:
         thresholds: of each species.
     """
 
-    faces: FaceTable
+    faces: EmbeddingTable
     species: Int64[np.ndarray, " n"]
     parts: tuple[int, ...]
     whitenings: tuple[AlbumWhitening | None, ...]
@@ -134,7 +134,7 @@ def is_guess(gallery: Store) -> bool:
     return clustering_calibration(gallery, album.main_part).is_guess and album.main.uncertainty is None
 
 
-def album_at(faces: FaceTable, threshold: float) -> Album:
+def album_at(faces: EmbeddingTable, threshold: float) -> Album:
     """Return the faces, to be compared as they are from a given threshold on, whatever their species."""
     parts = tuple(range(len(faces.space.part_spaces)))
     counts = np.bincount(faces.parts, minlength=len(parts)).tolist()
@@ -188,7 +188,7 @@ def _measure(
 
 
 def _number_species(
-    labels: list[str | None], faces: FaceTable
+    labels: list[str | None], faces: EmbeddingTable
 ) -> tuple[list[str | None], tuple[int, ...], Int64[np.ndarray, " n"]]:
     """Number the species of faces. One without a label is of the species with the nearest mean.
 

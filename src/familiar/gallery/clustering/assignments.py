@@ -10,7 +10,7 @@ from jaxtyping import Bool, Int64
 from familiar.core.errors import NotInGallery
 from familiar.core.names import unify_spelling
 from familiar.gallery.photo_paths import file_sha256, photos_at_path
-from familiar.gallery.store.face_table import FaceTable
+from familiar.gallery.store.face_table import EmbeddingTable
 from familiar.gallery.store.repository import Repository
 from familiar.gallery.store.store import Store
 from familiar.neighbors.domains import IN_DOMAIN
@@ -20,7 +20,7 @@ _MAX_DIGITS = 19  # longer references cannot be SQLite integers
 
 
 @dataclass(frozen=True, eq=False)
-class FaceAssignments:
+class GalleryAssignments:
     """The assignments of all faces of a gallery at one revision.
 
     Attributes:
@@ -32,7 +32,7 @@ class FaceAssignments:
         names: name of each identity that has one, by identity number.
     """
 
-    faces: FaceTable
+    faces: EmbeddingTable
     identity: Int64[np.ndarray, " n"]
     by_user: Bool[np.ndarray, " n"]
     domain: Int64[np.ndarray, " n"]
@@ -49,7 +49,7 @@ class FaceAssignments:
         return int(self.faces.ids[candidates[(self.faces.unit_rows(candidates) @ mean).argmax()]])
 
 
-def load_assignments(gallery: Store) -> FaceAssignments:
+def load_assignments(gallery: Store) -> GalleryAssignments:
     """Read the assignments of all faces; cached until the gallery changes."""
     with (
         gallery.read() as repository
@@ -57,7 +57,7 @@ def load_assignments(gallery: Store) -> FaceAssignments:
         return gallery.cached("assignments", gallery.revision, lambda: _read_assignments(gallery.faces(), repository))
 
 
-def _read_assignments(faces: FaceTable, repository: Repository) -> FaceAssignments:
+def _read_assignments(faces: EmbeddingTable, repository: Repository) -> GalleryAssignments:
     identity = np.full(len(faces.ids), UNASSIGNED, np.int64)
     by_user = np.zeros(len(faces.ids), np.bool_)
     assignments = np.array(repository.assignments.all(), np.int64).reshape(-1, 3)
@@ -66,7 +66,7 @@ def _read_assignments(faces: FaceTable, repository: Repository) -> FaceAssignmen
     domain = np.full(len(faces.ids), IN_DOMAIN, np.int64)
     domains = np.array(repository.domains.all(), np.int64).reshape(-1, 2)
     domain[faces.rows_of(domains[:, 0])] = domains[:, 1]
-    return FaceAssignments(faces, identity, by_user, domain, repository.identities.names())
+    return GalleryAssignments(faces, identity, by_user, domain, repository.identities.names())
 
 
 def resolve_identity(gallery: Store, reference: str) -> int:

@@ -13,7 +13,7 @@ from jaxtyping import Int64
 
 from familiar.core.calibration import Calibration
 from familiar.core.errors import CorruptGallery, GalleryBusy, NothingToMeasure
-from familiar.gallery.clustering.assignments import FaceAssignments, load_assignments
+from familiar.gallery.clustering.assignments import GalleryAssignments, load_assignments
 from familiar.gallery.store.repository import Repository
 from familiar.gallery.store.store import Store
 from familiar.metrics.calibration import HIGH_PRECISION_FAR, MIN_CALIBRATION_PAIRS, uncalibrated
@@ -186,7 +186,7 @@ def calibrate(gallery: Store) -> dict[int, OwnCalibration]:
     return fitted
 
 
-def _confirmed_faces(assignments: FaceAssignments) -> tuple[bytes, ...]:
+def _confirmed_faces(assignments: GalleryAssignments) -> tuple[bytes, ...]:
     """Return what a calibration is fitted on; other faces may come meanwhile."""
     rows, faces = confirmed_rows(assignments), assignments.faces
     return tuple(values[rows].tobytes() for values in (faces.ids, assignments.identity, faces.embeddings))
@@ -201,7 +201,7 @@ def reset_calibration(gallery: Store) -> None:
         repository.settings.set_own_calibration(None)
 
 
-def confirmed_rows(assignments: FaceAssignments, part: int | None = None) -> Int64[np.ndarray, " k"]:
+def confirmed_rows(assignments: GalleryAssignments, part: int | None = None) -> Int64[np.ndarray, " k"]:
     """Return the rows of the faces to calibrate on: those that the user confirmed, without out-of-domain ones.
 
     Args:
@@ -212,7 +212,7 @@ def confirmed_rows(assignments: FaceAssignments, part: int | None = None) -> Int
     return np.flatnonzero(mask if part is None else mask & (assignments.faces.parts == part))
 
 
-def fit_own_calibration(assignments: FaceAssignments, rows: Int64[np.ndarray, " k"]) -> OwnCalibration:
+def fit_own_calibration(assignments: GalleryAssignments, rows: Int64[np.ndarray, " k"]) -> OwnCalibration:
     """Fit thresholds, probabilities and the clustering threshold on confirmed faces.
 
     Args:

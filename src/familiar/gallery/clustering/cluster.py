@@ -13,7 +13,7 @@ from jaxtyping import Bool, Int64
 
 from familiar.core.gallery_types import ClusterResult
 from familiar.gallery.clustering.album import Album, album_at, load_album
-from familiar.gallery.clustering.assignments import UNASSIGNED, FaceAssignments, load_assignments
+from familiar.gallery.clustering.assignments import UNASSIGNED, GalleryAssignments, load_assignments
 from familiar.gallery.clustering.constraints import build_constraints
 from familiar.gallery.clustering.plan import Plan, adapt_plan, unassign_conflicts, write_plan
 from familiar.gallery.editing.undo_log import decision
@@ -123,7 +123,7 @@ def _plan(gallery: Store, threshold: float | None, rebuild: bool) -> Plan:
 
 def _compute_plan(
     gallery: Store,
-    assignments: FaceAssignments,
+    assignments: GalleryAssignments,
     album: Album,
     fixed_identity: Int64[np.ndarray, " n"],
     subset_mask: Bool[np.ndarray, " n"],

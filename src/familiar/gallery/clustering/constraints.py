@@ -8,8 +8,8 @@ import numpy as np
 from jaxtyping import Bool, Int64
 from numpy.typing import ArrayLike
 
-from familiar.gallery.clustering.assignments import UNASSIGNED, FaceAssignments
-from familiar.gallery.store.face_table import FaceTable
+from familiar.gallery.clustering.assignments import UNASSIGNED, GalleryAssignments
+from familiar.gallery.store.face_table import EmbeddingTable
 from familiar.gallery.store.store import Store
 from familiar.neighbors.constraints import Constraints
 
@@ -19,7 +19,7 @@ BURST_SECONDS = 10
 
 def build_constraints(
     gallery: Store,
-    assignments: FaceAssignments,
+    assignments: GalleryAssignments,
     fixed_identity: Int64[np.ndarray, " n"],
     rows: Int64[np.ndarray, " m"],
 ) -> tuple[Constraints, Int64[np.ndarray, " s"]]:
@@ -48,7 +48,7 @@ def build_constraints(
 
 def cannot_link_pairs(
     gallery: Store,
-    assignments: FaceAssignments,
+    assignments: GalleryAssignments,
     fixed_identity: Int64[np.ndarray, " n"],
     rows: Int64[np.ndarray, " m"],
 ) -> Int64[np.ndarray, "p 2"]:
@@ -130,7 +130,7 @@ def same_photo_pairs(photos: Int64[np.ndarray, " m"]) -> Int64[np.ndarray, "p 2"
     return np.concatenate([np.empty((0, 2), np.int64), *pairs])
 
 
-def gallery_photo_pairs(gallery: Store, faces: FaceTable) -> Int64[np.ndarray, "p 2"]:
+def gallery_photo_pairs(gallery: Store, faces: EmbeddingTable) -> Int64[np.ndarray, "p 2"]:
     """List all pairs of a gallery's rows that are faces of one photo; cached until its faces change."""
     return gallery.cached("pairs in one photo", faces.revision, lambda: same_photo_pairs(faces.photo_ids))
 

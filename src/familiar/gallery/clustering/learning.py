@@ -7,7 +7,7 @@ from these faces as they are confirmed now, so a face that is moved or forgotten
 import numpy as np
 from jaxtyping import Float32, Int64
 
-from familiar.gallery.clustering.assignments import UNASSIGNED, FaceAssignments, load_assignments
+from familiar.gallery.clustering.assignments import UNASSIGNED, GalleryAssignments, load_assignments
 from familiar.gallery.clustering.automatic_calibration import select_faces
 from familiar.gallery.clustering.calibration import confirmed_rows
 from familiar.gallery.store.repository import Repository
@@ -69,7 +69,7 @@ def learn(
     return (sharpen(whitening, embeddings[learned], identities[learned]), gain) if gain.is_sure else None
 
 
-def _with_a_second(assignments: FaceAssignments, rows: Int64[np.ndarray, " k"]) -> Int64[np.ndarray, " j"]:
+def _with_a_second(assignments: GalleryAssignments, rows: Int64[np.ndarray, " k"]) -> Int64[np.ndarray, " j"]:
     """Leave out the rows of identities that have only one of them."""
     counts = np.bincount(assignments.identity[rows] - UNASSIGNED)
     return rows[counts[assignments.identity[rows] - UNASSIGNED] > 1]

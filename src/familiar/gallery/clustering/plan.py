@@ -8,7 +8,7 @@ from jaxtyping import Int64
 from familiar.core.errors import GalleryBusy
 from familiar.core.gallery_types import ClusterResult
 from familiar.gallery.clustering.album import Album
-from familiar.gallery.clustering.assignments import UNASSIGNED, FaceAssignments, load_assignments
+from familiar.gallery.clustering.assignments import UNASSIGNED, GalleryAssignments, load_assignments
 from familiar.gallery.clustering.constraints import are_together, build_constraints
 from familiar.gallery.store.repository import Repository
 from familiar.gallery.store.store import Store
@@ -23,7 +23,7 @@ class Plan:
     created, one number for each new cluster. `assignments` are those before the change.
     """
 
-    assignments: FaceAssignments
+    assignments: GalleryAssignments
     identity: Int64[np.ndarray, " n"]
     domain: Int64[np.ndarray, " n"]
     album: Album

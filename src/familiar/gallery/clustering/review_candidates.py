@@ -10,7 +10,7 @@ from jaxtyping import Float32, Float64, Int64
 from familiar.core.gallery_types import Question
 from familiar.core.vectors import normalize
 from familiar.gallery.clustering.album import Comparable, load_album
-from familiar.gallery.clustering.assignments import UNASSIGNED, FaceAssignments, load_assignments
+from familiar.gallery.clustering.assignments import UNASSIGNED, GalleryAssignments, load_assignments
 from familiar.gallery.clustering.constraints import cannot_link_pairs, marked_pairs
 from familiar.gallery.store.store import Store
 from familiar.neighbors.brute_force import search
@@ -43,7 +43,7 @@ class Clusters:
         last_rows: the last row of each cluster.
     """
 
-    assignments: FaceAssignments
+    assignments: GalleryAssignments
     compared: Comparable
     labels: Int64[np.ndarray, " n"]
     sizes: Int64[np.ndarray, " g"]
@@ -81,7 +81,7 @@ class Candidate(NamedTuple):
     probability: float
     gain: float
 
-    def question(self, assignments: FaceAssignments) -> Question:
+    def question(self, assignments: GalleryAssignments) -> Question:
         """Choose the faces of the question."""
         first, second = self.first_rows, self.second_rows
         faces = assignments.central_face(first), assignments.central_face(second)
@@ -191,7 +191,7 @@ def _outliers(clusters: Clusters) -> Iterator[Candidate]:
         yield Candidate("outlier", rows[index : index + 1], others, frozenset([cluster]), *numbers)
 
 
-def identity_of(assignments: FaceAssignments, rows: Int64[np.ndarray, " k"]) -> int | None:
+def identity_of(assignments: GalleryAssignments, rows: Int64[np.ndarray, " k"]) -> int | None:
     """Return the identity of a cluster's faces, None for an unassigned face."""
     identity = int(assignments.identity[rows[0]])
     return None if identity == UNASSIGNED else identity

@@ -18,7 +18,7 @@ from familiar.core.gallery_types import CorrectionResult
 from familiar.core.names import normalize_name
 from familiar.gallery.clustering.assignments import (
     UNASSIGNED,
-    FaceAssignments,
+    GalleryAssignments,
     check_faces,
     check_identities,
     load_assignments,
@@ -35,7 +35,7 @@ _MAX_LISTED = 5  # photos in a message
 
 
 @dataclass(frozen=True)
-class IdentityFaces:
+class Individual:
     """Faces that show one individual.
 
     Attributes:
@@ -134,7 +134,7 @@ def split(
         return CorrectionResult(identity, reassign(gallery, repository, identity_of_face, same_photo=same_photo))
 
 
-def assign(gallery: Store, individuals: Sequence[IdentityFaces]) -> int:
+def assign(gallery: Store, individuals: Sequence[Individual]) -> int:
     """Assign many faces from a list, as one decision.
 
     The faces that some of them were clustered with are clustered again; unassigned faces wait for the next `cluster`.
@@ -231,7 +231,7 @@ def merge_all(gallery: Store, repository: Repository, into: int, others: Sequenc
     repository.assignments.confirm(shared)
 
 
-def _merge_pair(repository: Repository, before: FaceAssignments, into: int, other: int) -> None:
+def _merge_pair(repository: Repository, before: GalleryAssignments, into: int, other: int) -> None:
     """Move all faces, rejections and, if needed, the name of `other` to `into`, merge the reports, and delete `other`.
 
     Args:
@@ -292,7 +292,7 @@ def create_identity(gallery: Store, repository: Repository, name: str | None) ->
     return number
 
 
-def _find_identity(repository: Repository, before: FaceAssignments, individual: IdentityFaces) -> int | None:
+def _find_identity(repository: Repository, before: GalleryAssignments, individual: Individual) -> int | None:
     """Return the identity of that name; without a name, the one that has all the faces; None if there is none."""
     if individual.name is not None:
         return repository.identities.with_name(individual.name)
@@ -351,7 +351,7 @@ def reassign(
 
 def _faces_in_shared_photos(
     repository: Repository,
-    before: FaceAssignments,
+    before: GalleryAssignments,
     identity: int,
     members: Int64[np.ndarray, " k"],
     same_photo: bool,

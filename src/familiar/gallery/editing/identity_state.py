@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 import numpy as np
 
 from familiar.core.errors import Contradiction
-from familiar.gallery.clustering.assignments import UNASSIGNED, FaceAssignments, check_faces, load_assignments
+from familiar.gallery.clustering.assignments import UNASSIGNED, GalleryAssignments, check_faces, load_assignments
 from familiar.gallery.store.repository import Repository
 from familiar.gallery.store.store import Store
 
@@ -132,7 +132,7 @@ def check_identity_of_faces(gallery: Store, faces: Sequence[int], state: Identit
 
 
 def _read_state(
-    repository: Repository, assignments: FaceAssignments, identity: int, last_face: int, last_decision: int
+    repository: Repository, assignments: GalleryAssignments, identity: int, last_face: int, last_decision: int
 ) -> IdentityState:
     ids = assignments.faces.ids[assignments.rows_of_identity(identity)]
     name, report = assignments.names.get(identity), repository.reports.report(identity)
@@ -141,7 +141,7 @@ def _read_state(
     return IdentityState(identity, last_face, last_decision, *hashes)
 
 
-def _removal(repository: Repository, assignments: FaceAssignments, state: IdentityState) -> str:
+def _removal(repository: Repository, assignments: GalleryAssignments, state: IdentityState) -> str:
     """Say why an identity does not exist any more: mostly it was merged into another one."""
     cause = repository.undo_log.last_decision_about_identity(state.identity, state.last_decision)
     if cause is not None and _PARTICIPLES.get(cause[1]) == "merged":
@@ -174,5 +174,5 @@ def _clock(decided_at: str) -> str:
     return f"{time:%H:%M}" if time.date() == today else f"{time:%H:%M on %Y-%m-%d}"
 
 
-def _label(assignments: FaceAssignments, identity: int) -> str:
+def _label(assignments: GalleryAssignments, identity: int) -> str:
     return assignments.names.get(identity) or f"#{identity}"

@@ -4,23 +4,21 @@ A face is read and embedded before the write begins, so that no other writer wai
 others have changed in the meantime.
 """
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 from jaxtyping import Float32
 
 from familiar.core.errors import Contradiction, NotInGallery
-from familiar.core.types import Detection, Photo
-from familiar.detection.boxes import is_same_face
+from familiar.core.types import Box, Face, Photo
 from familiar.detection.quality import face_quality
-from familiar.embedding.all_faces import EmbeddedFace
 from familiar.embedding.model import Model
 from familiar.gallery.clustering.assignments import check_faces, load_assignments
 from familiar.gallery.clustering.cluster import recluster
 from familiar.gallery.editing.undo_log import decision
-from familiar.gallery.enrollment.photo_writing import stored_face
+from familiar.gallery.enrollment.photo_writing import encode_embedding
 from familiar.gallery.photo_paths import require_sha256
-from familiar.gallery.store.faces import Box
 from familiar.gallery.store.photos import PhotoRow
 from familiar.gallery.store.repository import Repository
 from familiar.gallery.store.store import Store
@@ -34,7 +32,7 @@ def add_face(
     gallery: Store,
     embedder: Model,
     photo: int,
-    box_xyxy_px: Box,
+    box_xyxy_px: tuple[float, float, float, float],
     landmarks_px: Float32[np.ndarray, "p 2"] | None = None,
     *,
     path: Path | None = None,
@@ -47,7 +45,7 @@ def add_face(
         gallery: to write to.
         embedder: the gallery's model.
         photo: the photo's number.
-        box_xyxy_px: in pixels of the whole upright photo, as in `Detection`.
+        box_xyxy_px: in pixels of the whole upright photo, as in `Face`: left, top, right, bottom.
         landmarks_px: likewise.
         path: where to read the photo (None: where it was enrolled from).
 
@@ -62,17 +60,25 @@ def add_face(
             height, or another face is in the same place.
         NoFaceFound: the landmarks cannot be aligned, such as five on one point.
     """
-    face = _embed_box(gallery, embedder, photo, box_xyxy_px, landmarks_px, path)
+    box = Box(*box_xyxy_px)
+    face = _embed_box(gallery, embedder, photo, box, landmarks_px, path)
     with decision(gallery, "add face", faces_change=True) as repository:
-        _check_still_valid(gallery, repository, embedder, photo, box_xyxy_px)
+        _check_still_valid(gallery, repository, embedder, photo, box)
         others = {each.species for each in repository.faces.rows_in_photos([photo])} - {None}
         species = face.species or (others.pop() if len(others) == 1 else None)
-        number = repository.faces.insert(photo, stored_face(gallery, face), species)
+        number = repository.faces.insert(photo, replace(face, species=species), encode_embedding(gallery, face))
         _assign_face(gallery, repository, number)
     return number
 
 
-def set_face_box(gallery: Store, embedder: Model, face: int, box_xyxy_px: Box, *, path: Path | None = None) -> None:
+def set_face_box(
+    gallery: Store,
+    embedder: Model,
+    face: int,
+    box_xyxy_px: tuple[float, float, float, float],
+    *,
+    path: Path | None = None,
+) -> None:
     """Give a face another box and embed it again. It keeps its number.
 
     It keeps its identity if the user confirmed it, or if it is the identity's only face; otherwise it is assigned
@@ -92,13 +98,14 @@ def set_face_box(gallery: Store, embedder: Model, face: int, box_xyxy_px: Box, *
     with gallery.read() as repository:
         check_faces(gallery, [face])
         row = repository.faces.row(face)
-    embedded = _embed_box(gallery, embedder, row.photo, box_xyxy_px, None, path, row.species)
+    box = Box(*box_xyxy_px)
+    embedded = _embed_box(gallery, embedder, row.photo, box, None, path, row.species)
     with decision(gallery, "move face", faces_change=True) as repository:
-        _check_still_valid(gallery, repository, embedder, row.photo, box_xyxy_px, except_face=face)
+        _check_still_valid(gallery, repository, embedder, row.photo, box, except_face=face)
         if [each.photo for each in repository.faces.rows([face])] != [row.photo]:
             raise NotInGallery(f"{gallery.folder}: face {face} has just been deleted by another process")
         repository.faces.note_deleted_boxes("id = ?", [face])
-        repository.faces.move_to_photo(face, row.photo, stored_face(gallery, embedded))
+        repository.faces.move_to_photo(face, row.photo, embedded, encode_embedding(gallery, embedded))
         repository.migration.delete_face(face)  # an unfinished migration may have embedded the old box
         repository.domains.delete([face])
         repository.assignments.unassign_unconfirmed(face)
@@ -130,7 +137,7 @@ def _embed_box(
     landmarks: Float32[np.ndarray, "p 2"] | None,
     path: Path | None,
     species: str | None = None,
-) -> EmbeddedFace:
+) -> Face:
     gallery.check_space(*embedder.space)
     with gallery.read() as repository:
         row = _find_photo(gallery, repository, photo_number)
@@ -139,13 +146,13 @@ def _embed_box(
     if require_sha256(path) != row.sha256:
         raise Contradiction(f"{path}: has changed since it was enrolled; enroll it again first")
     _check_box_on_photo(box, photo)
-    detection = Detection(box, landmarks, 1.0)
-    crop = embedder.align(photo, detection)
+    face = Face(box, landmarks, 1.0)
+    crop = embedder.align(photo, face)
     embedded = embedder.embed_faces([crop], species=species)
     if embedded.skipped:
         raise embedded.skipped[0]
-    quality = face_quality(detection, photo.size_px, crop.rgb_u8)
-    return EmbeddedFace(detection, quality, embedded.embeddings[0], embedded.species[0])
+    quality = face_quality(face, photo.size_px, crop.rgb_u8)
+    return replace(face, quality=quality, embedding=embedded.embeddings[0], species=embedded.species[0])
 
 
 def _find_photo(gallery: Store, repository: Repository, number: int) -> PhotoRow:
@@ -156,12 +163,11 @@ def _find_photo(gallery: Store, repository: Repository, number: int) -> PhotoRow
 
 
 def _check_box_on_photo(box: Box, photo: Photo) -> None:
-    left, top, right, bottom = box
     width, height = photo.size_px
-    side = min(min(right, width) - max(left, 0), min(bottom, height) - max(top, 0))
+    side = min(min(box.right, width) - max(box.left, 0), min(box.bottom, height) - max(box.top, 0))
     if not (np.isfinite(box).all() and side >= MIN_SIDE_PX):
         raise Contradiction(
-            f"{photo.source}: the box {box} overlaps the photo, which is {width} x {height} px, by less than "
+            f"{photo.source}: the box {tuple(box)} overlaps the photo, which is {width} x {height} px, by less than "
             f"{MIN_SIDE_PX} px; give left, top, right and bottom"
         )
 
@@ -176,7 +182,7 @@ def _check_still_valid(
     gallery.check_space(*embedder.space)
     path = _find_photo(gallery, repository, photo).path
     for other in repository.faces.rows_in_photos([photo]):
-        if other.face != except_face and other.has_box and is_same_face(box, other.box_xyxy_px):
+        if other.face != except_face and not other.box_xyxy_px.is_empty and box.is_same_face(other.box_xyxy_px):
             raise Contradiction(f"{path}: face {other.face} is there already; move or delete that one")
 
 

@@ -6,7 +6,7 @@ import numpy as np
 from jaxtyping import Bool, Float32, Float64, Int64
 
 from familiar.gallery.clustering.album import load_album
-from familiar.gallery.clustering.assignments import FaceAssignments, load_assignments
+from familiar.gallery.clustering.assignments import GalleryAssignments, load_assignments
 from familiar.gallery.clustering.cluster import recluster
 from familiar.gallery.store.repository import Repository
 from familiar.gallery.store.store import Store
@@ -19,7 +19,7 @@ _MAX_ITERATIONS = 10  # of two-means
 def propagate(
     gallery: Store,
     repository: Repository,
-    before: FaceAssignments,
+    before: GalleryAssignments,
     leaving: Int64[np.ndarray, " k"],
     unassigned: Int64[np.ndarray, " u"],
     joined: list[int] | None,

@@ -8,8 +8,9 @@ from typing import Generic, TypeVar
 
 from familiar.core.errors import FamiliarError, UnreadablePhoto
 from familiar.core.files import absolute_path, content_sha256
+from familiar.core.types import Face
 from familiar.detection.detector import Detector
-from familiar.embedding.all_faces import MIN_SCORE, EmbeddedFace, FaceBatch
+from familiar.embedding.all_faces import MIN_SCORE, PhotoBatch
 from familiar.embedding.model import Model, map_batches
 from familiar.gallery.photo_paths import require_sha256
 from familiar.gallery.store.photos import PhotoRow
@@ -35,7 +36,7 @@ class PhotoFile:
     modified_ns: int
     taken_at: str | None = None
     size_px: tuple[int, int] = (0, 0)
-    faces: tuple[EmbeddedFace, ...] | None = None
+    faces: tuple[Face, ...] | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,12 +75,12 @@ def embed_batches(
         detector: finds the faces.
         flip: as in `Embedder.embed`.
         species: of all faces; None: what the detector or the router says.
-        min_score: detections below it are ignored.
+        min_score: faces below it are ignored.
     """
 
     def embed_batch(batch: Sequence[Item]) -> EmbeddedBatch[Item]:
         files, skipped = list[PhotoFile](), list[tuple[Item, FamiliarError]]()
-        faces_of_files = FaceBatch(embedder, detector, min_score)
+        faces_of_files = PhotoBatch(embedder, detector, min_score)
         for item in batch:
             try:
                 file = read(item)

@@ -8,9 +8,9 @@ from typing import Literal
 import numpy as np
 
 from familiar.core.files import content_sha256
-from familiar.embedding.all_faces import EmbeddedFace
+from familiar.core.types import Face
+from familiar.embedding.all_faces import stack_embeddings
 from familiar.gallery.enrollment.photo_reading import PhotoFile
-from familiar.gallery.store.faces import StoredFace
 from familiar.gallery.store.photos import PhotoRow, path_before_replacement
 from familiar.gallery.store.repository import Repository
 from familiar.gallery.store.store import Store
@@ -52,13 +52,13 @@ def write_photo(repository: Repository, gallery: Store, file: PhotoFile) -> Writ
     photo = repository.photos.insert(file.path, file.sha256, file.size_bytes, file.modified_ns, file.taken_at)
     faces_before_edit = _match_edited_faces(repository, gallery, file, photo)
     for index, face in enumerate(file.faces):
-        stored = stored_face(gallery, face)
+        embedding = encode_embedding(gallery, face)
         if index in faces_before_edit:
             # An unfinished migration may have embedded the face from the photo before it was edited.
             repository.migration.delete_face(faces_before_edit[index])
-            repository.faces.move_to_photo(faces_before_edit[index], photo, stored)
+            repository.faces.move_to_photo(faces_before_edit[index], photo, face, embedding)
         else:
-            repository.faces.insert(photo, stored, face.species)
+            repository.faces.insert(photo, face, embedding)
     # Only after the faces were updated: deleting a photo deletes the faces that still belong to it.
     replaced = tuple(repository.photos.delete_without_faces(file.path, except_photo=photo))
     change = "edited" if replaced else "new"
@@ -76,10 +76,10 @@ def _update_known_photo(repository: Repository, file: PhotoFile, row: PhotoRow) 
     return WrittenPhoto(file, "moved", row.photo, previous_path=previous_path)
 
 
-def stored_face(gallery: Store, face: EmbeddedFace) -> StoredFace:
-    """Encode a face as the database has it. The embedding of a model that computes longer ones is truncated."""
-    (embedding,) = gallery.encode_embeddings(gallery.truncate(face.embedding[None]))
-    return StoredFace.from_detection(face.detection, face.quality, embedding)
+def encode_embedding(gallery: Store, face: Face) -> bytes:
+    """Encode a face's embedding as the database has it. That of a model that computes longer ones is truncated."""
+    (embedding,) = gallery.encode_embeddings(gallery.truncate(stack_embeddings([face])))
+    return embedding
 
 
 def _is_same_content(path: Path, file: PhotoFile) -> bool:
@@ -104,7 +104,7 @@ def _match_edited_faces(repository: Repository, gallery: Store, file: PhotoFile,
     rows = repository.faces.embeddings_at_path(file.path, except_photo=photo)
     if not file.faces:
         return {}
-    new_embeddings = gallery.truncate(np.stack([face.embedding for face in file.faces]))
+    new_embeddings = gallery.truncate(stack_embeddings(file.faces))
     for _, earlier_rows in groupby(rows, key=lambda row: row[0]):
         _, earlier_faces, encoded = zip(*earlier_rows, strict=True)
         earlier_embeddings = np.stack([np.frombuffer(row, gallery.embedding_dtype) for row in encoded])

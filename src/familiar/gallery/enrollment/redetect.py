@@ -3,14 +3,13 @@
 from collections.abc import Callable, Collection, Iterable, Sequence
 from pathlib import Path
 
-from familiar.detection.boxes import is_same_face
+from familiar.core.types import Box, Face
 from familiar.detection.detector import Detector
 from familiar.detection.detectors import CenterSquare, WholePhoto
-from familiar.embedding.all_faces import EmbeddedFace
 from familiar.embedding.model import Model
 from familiar.gallery.enrollment.enroll import NOTHING_ENROLLED, EnrollResult, skipped_in
 from familiar.gallery.enrollment.photo_reading import PhotoFile, embed_batches, read_enrolled_file
-from familiar.gallery.enrollment.photo_writing import stored_face
+from familiar.gallery.enrollment.photo_writing import encode_embedding
 from familiar.gallery.store.photos import PhotoRow
 from familiar.gallery.store.store import Store
 
@@ -85,7 +84,8 @@ def _add_faces(gallery: Store, file: PhotoFile, enrolled_as_crops: bool) -> Enro
         row = repository.photos.with_hash(file.sha256)
         if row is None:  # forgotten or edited meanwhile
             return NOTHING_ENROLLED
-        boxes = {face.face: face.box_xyxy_px for face in repository.faces.rows_in_photos([row.photo]) if face.has_box}
+        faces = repository.faces.rows_in_photos([row.photo])
+        boxes = {face.face: face.box_xyxy_px for face in faces if not face.box_xyxy_px.is_empty}
         crops = [face for face, box in boxes.items() if enrolled_as_crops and _is_crop(box, file.size_px)]
         known = [box for face, box in boxes.items() if face not in crops] + repository.faces.deleted_boxes(row.photo)
     new = [face for face in detected if not _is_at_any(face, known)]
@@ -93,13 +93,13 @@ def _add_faces(gallery: Store, file: PhotoFile, enrolled_as_crops: bool) -> Enro
     if new:
         with gallery.write(faces_change=True) as repository:
             for face, crop in zip(new, replaced, strict=True):
-                stored = stored_face(gallery, face)
+                embedding = encode_embedding(gallery, face)
                 if crop is None:
-                    repository.faces.insert(row.photo, stored, face.species)
+                    repository.faces.insert(row.photo, face, embedding)
                 else:
                     repository.migration.delete_face(crop)  # an unfinished migration may have embedded it
                     repository.domains.delete([crop])
-                    repository.faces.move_to_photo(crop, row.photo, stored, face.species)
+                    repository.faces.move_to_photo(crop, row.photo, face, embedding, face.species)
     return EnrollResult(
         faces=replaced.count(None),
         searched_again=1,
@@ -108,13 +108,13 @@ def _add_faces(gallery: Store, file: PhotoFile, enrolled_as_crops: bool) -> Enro
     )
 
 
-def _is_crop(box: Sequence[float], size_px: tuple[int, int]) -> bool:
+def _is_crop(box: Box, size_px: tuple[int, int]) -> bool:
     """Whether a box is the whole photo, or its central square."""
     side = max(size_px)
     squares = [CenterSquare.box(size_px), WholePhoto.box(size_px)]
     return any(max(abs(a - b) for a, b in zip(box, square, strict=True)) <= side * _ROUNDING for square in squares)
 
 
-def _is_at_any(face: EmbeddedFace, boxes: Iterable[Sequence[float]]) -> bool:
+def _is_at_any(face: Face, boxes: Iterable[Box]) -> bool:
     """Whether a face lies in the same place as any of the boxes."""
-    return any(is_same_face(face.detection.box_xyxy_px, box) for box in boxes)
+    return any(face.box_xyxy_px.is_same_face(box) for box in boxes)

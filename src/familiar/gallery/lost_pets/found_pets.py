@@ -6,13 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
-
 from familiar.core.errors import Contradiction, FamiliarError, NoFaceFound, UnreadablePhoto
 from familiar.core.file_names import safe_file_name, unused_name
 from familiar.core.files import content_sha256, make_folder, write_atomically
+from familiar.core.types import Box, Face
 from familiar.detection.detector import Detector, looked_for
-from familiar.embedding.all_faces import EmbeddedFace, FaceBatch
+from familiar.embedding.all_faces import PhotoBatch, stack_embeddings
 from familiar.embedding.model import Model
 from familiar.gallery.enrollment.enroll import enroll
 from familiar.gallery.lost_pets.candidates import (
@@ -29,7 +28,7 @@ from familiar.gallery.lost_pets.reports import Pet, Report, list_pets
 from familiar.gallery.search import listing
 from familiar.gallery.store.store import Store
 from familiar.photos.decoding import PHOTO_SUFFIXES, find_photos, load_photo
-from familiar.photos.thumbnails import Box, crop_face, encode_jpeg
+from familiar.photos.thumbnails import crop_face, encode_jpeg
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,7 +47,7 @@ class FoundPet:
     label: str
     identity: int | None
     report: Report
-    faces: dict[Path, EmbeddedFace]
+    faces: dict[Path, Face]
     skipped: tuple[FamiliarError, ...]
     ranking: Ranking
 
@@ -122,19 +121,19 @@ def search_found_pet(
                 dismiss(gallery, identity, other)
             dismissed = [*dismissed_pets(gallery, identity)]
     report = report or known_report
-    embeddings = np.stack([face.embedding for face in faces.values()])
+    embeddings = stack_embeddings(faces.values())
     ranking = rank_pets(gallery, embeddings, report, k, only=only, dismissed=dismissed)
     return FoundPet(label, identity, report, faces, tuple(skipped), ranking)
 
 
 def _embed_pet_photos(
     model: Model, paths: Sequence[Path], detector: Detector, flip: bool
-) -> tuple[dict[Path, EmbeddedFace], list[FamiliarError]]:
+) -> tuple[dict[Path, Face], list[FamiliarError]]:
     """Detect and embed the best face of each photo; return them, and the errors of photos without one."""
     skipped: list[FamiliarError] = []
-    faces: dict[Path, EmbeddedFace] = {}
+    faces: dict[Path, Face] = {}
     for start in range(0, len(paths), model.batch_size):
-        batch, readable = FaceBatch(model, detector), list[Path]()
+        batch, readable = PhotoBatch(model, detector), list[Path]()
         for path in paths[start : start + model.batch_size]:
             try:
                 batch.add(load_photo(path, min_side_px=model.min_decoded_side_px(detector)))
@@ -240,7 +239,7 @@ def _page_candidate(gallery: Store, pet: FoundPet, candidate: Candidate) -> Page
     photo = listing.photo(gallery, candidate_face.photo)
     return PageCandidate(
         candidate,
-        _picture(path, None, face.detection.box_xyxy_px),
+        _picture(path, None, face.box_xyxy_px),
         _picture(Path(photo.path), photo.sha256, candidate_face.box_xyxy_px),
     )
 

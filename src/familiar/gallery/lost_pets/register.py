@@ -6,12 +6,12 @@ from itertools import groupby
 import numpy as np
 
 from familiar.core.errors import Contradiction, NoFaceFound
+from familiar.core.gallery_types import GalleryFace
 from familiar.core.names import unify_spelling
 from familiar.gallery.clustering.assignments import check_identities, load_assignments
 from familiar.gallery.editing.corrections import create_identity, merge_all, reassign, set_name
 from familiar.gallery.editing.undo_log import decision
 from familiar.gallery.lost_pets.reports import Report, find_pet
-from familiar.gallery.store.faces import FaceRow
 from familiar.gallery.store.repository import Repository
 from familiar.gallery.store.store import Store
 
@@ -197,7 +197,7 @@ def choose_faces(
         Contradiction: the face was entered as another pet.
     """
 
-    def preference(row: FaceRow) -> tuple[bool, bool, float, int]:
+    def preference(row: GalleryFace) -> tuple[bool, bool, float, int]:
         is_own = identity is not None and row.identity == identity
         return is_own, row.species != PERSON, row.quality, row.face
 

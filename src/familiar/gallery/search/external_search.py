@@ -26,7 +26,7 @@ from familiar.gallery.store.external_index import (
     unpack_centering,
     unused_collections,
 )
-from familiar.gallery.store.face_table import FaceTable
+from familiar.gallery.store.face_table import EmbeddingTable
 from familiar.gallery.store.index_lock import index_lock
 from familiar.gallery.store.store import Store
 from familiar.neighbors.milvus import PREFIX, WRITTEN_ROWS, MilvusIndex, Row
@@ -231,7 +231,7 @@ def search_external_index(
         return faces[order], np.clip(similarity[order], -1.0, 1.0).astype(np.float32)
 
 
-def _versions(faces: FaceTable, species: Sequence[str | None], index_means: tuple[Any, ...]) -> dict[int, int]:
+def _versions(faces: EmbeddingTable, species: Sequence[str | None], index_means: tuple[Any, ...]) -> dict[int, int]:
     """Return for each face a number that changes with its vector in the index or its species."""
     means = json.dumps(index_means).encode()
     common = hashlib.blake2b(means, digest_size=16).digest()
@@ -265,7 +265,7 @@ def _check_uid(gallery: Store, uid: str) -> None:
         raise GalleryBusy(f"{gallery.folder}: the gallery was repaired or restored just now; try again")
 
 
-def _existing(gallery: Store, uid: str, faces: FaceTable) -> set[int]:
+def _existing(gallery: Store, uid: str, faces: EmbeddingTable) -> set[int]:
     """Return which faces the gallery still has, within `index_lock`: so none of them is forgotten before it is written.
 
     Raises:

@@ -6,7 +6,7 @@ from dataclasses import astuple, dataclass
 import numpy as np
 from jaxtyping import Bool
 
-from familiar.gallery.store.face_table import FaceTable
+from familiar.gallery.store.face_table import EmbeddingTable
 from familiar.gallery.store.store import Store
 
 _ISO_TIME = re.compile(r"\d{4}(-\d\d(-\d\d(T\d\d(:\d\d(:\d\d)?)?)?)?)?")
@@ -48,7 +48,7 @@ class Filter:
 NO_FILTER = Filter()
 
 
-def filter_mask(gallery: Store, faces: FaceTable, only: Filter) -> Bool[np.ndarray, " n"]:
+def filter_mask(gallery: Store, faces: EmbeddingTable, only: Filter) -> Bool[np.ndarray, " n"]:
     """Mark the faces that pass a filter that is not empty."""
     with gallery.read() as repository:
         passing = repository.faces.filtered(*astuple(only))

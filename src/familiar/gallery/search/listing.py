@@ -1,21 +1,19 @@
 """List the photos, faces and identities of a gallery page by page, and how certain each assignment is."""
 
 from bisect import bisect_right
-from collections.abc import Iterable
 from itertools import groupby, islice
 
 import numpy as np
 from jaxtyping import Float32, Int64
 
 from familiar.core.errors import NotInGallery
-from familiar.core.gallery_types import Counts, FaceConfidence, GalleryFace, GalleryPhoto, IdentitySummary
+from familiar.core.gallery_types import AssignmentConfidence, Counts, GalleryFace, GalleryPhoto, IdentitySummary
 from familiar.core.names import unify_spelling
 from familiar.embedding.verification import probability_same
 from familiar.gallery.clustering.album import load_album
 from familiar.gallery.clustering.assignments import UNASSIGNED, check_faces, check_identities, load_assignments
 from familiar.gallery.clustering.calibration import calibration
 from familiar.gallery.search.templates import central_faces, compute_templates
-from familiar.gallery.store.faces import FaceRow
 from familiar.gallery.store.store import Store
 from familiar.neighbors.domains import DOMAIN_THRESHOLD, IN_DOMAIN
 from familiar.neighbors.whitening import whiten_to_domain
@@ -27,7 +25,7 @@ def face(gallery: Store, number: int) -> GalleryFace:
     """Return a face; raise NotInGallery if it does not exist."""
     with gallery.read() as repository:
         check_faces(gallery, [number])
-        return _known_faces(repository.faces.rows([number]))[0]
+        return repository.faces.row(number)
 
 
 def photo(gallery: Store, number: int) -> GalleryPhoto:
@@ -49,7 +47,7 @@ def photos(gallery: Store, *, after: int = 0, before: int | None = None, limit: 
     """
     with gallery.read() as repository:
         rows = repository.photos.page(after=after, before=before, limit=limit)
-        faces = _known_faces(repository.faces.rows_in_photos(row.photo for row in rows))
+        faces = repository.faces.rows_in_photos(row.photo for row in rows)
     faces_by_photo = {number: tuple(group) for number, group in groupby(faces, key=lambda face: face.photo)}
     return [
         GalleryPhoto(row.photo, row.path, row.sha256.hex(), row.taken_at, faces_by_photo.get(row.photo, ()))
@@ -91,7 +89,7 @@ def identity_summary(gallery: Store, identity: int) -> IdentitySummary:
         return all_summaries(gallery)[identity]
 
 
-def face_confidences(gallery: Store, identity: int) -> list[FaceConfidence]:
+def face_confidences(gallery: Store, identity: int) -> list[AssignmentConfidence]:
     """Return all faces of an identity, those that fit best first; raise NotInGallery if it does not exist.
 
     They are ordered as they are clustered: by the similarity to the others as the album is measured (`load_album`). For
@@ -102,10 +100,10 @@ def face_confidences(gallery: Store, identity: int) -> list[FaceConfidence]:
         check_identities(gallery, [identity])
         assignments = load_assignments(gallery)
         members = assignments.rows_of_identity(identity)
-        faces = {face.face: face for face in _known_faces(repository.faces.rows_of_identity(identity))}
+        faces = {face.face: face for face in repository.faces.rows_of_identity(identity)}
         album = load_album(gallery)
         models = [calibration(gallery, part) for part in range(len(gallery.space.part_spaces))]
-    scored: list[tuple[float, FaceConfidence]] = []
+    scored: list[tuple[float, AssignmentConfidence]] = []
     groups: Int64[np.ndarray, "k 2"] = np.stack([assignments.domain, assignments.faces.parts], axis=1)[members]
     for domain, part in np.unique(groups, axis=0):
         model, rows = models[int(part)], members[(groups == (domain, part)).all(axis=1)]
@@ -121,7 +119,7 @@ def face_confidences(gallery: Store, identity: int) -> list[FaceConfidence]:
             threshold, shift = DOMAIN_THRESHOLD, model.balanced.similarity - DOMAIN_THRESHOLD
         for row, similarity, fit in zip(rows.tolist(), similarities.tolist(), fits.tolist(), strict=True):
             probability = None if len(rows) < 2 else probability_same(similarity + shift, model)
-            confidence = FaceConfidence(faces[int(assignments.faces.ids[row])], similarity, probability)
+            confidence = AssignmentConfidence(faces[int(assignments.faces.ids[row])], similarity, probability)
             scored.append((fit - threshold, confidence))
     scored.sort(key=lambda pair: (-pair[0], pair[1].face.face))
     return [confidence for _, confidence in scored]
@@ -133,7 +131,7 @@ def unassigned_faces(gallery: Store, *, after: int = 0, limit: int = 100) -> lis
         assignments = load_assignments(gallery)
         ids = assignments.faces.ids
         page = ids[(assignments.identity == UNASSIGNED) & (ids > after)][:limit].tolist()
-        faces = _known_faces(repository.faces.rows(page))
+        faces = repository.faces.rows(page)
     return sorted(faces, key=lambda face: face.face)
 
 
@@ -202,13 +200,3 @@ def _similarity_to_others(vectors: Float32[np.ndarray, "k d"]) -> Float32[np.nda
     others = vectors.sum(axis=0) - vectors
     lengths = np.maximum(np.linalg.norm(others, axis=1), np.finfo(np.float32).tiny)
     return np.clip(np.einsum("kd,kd->k", vectors, others) / lengths, -1.0, 1.0)
-
-
-def _known_faces(rows: Iterable[FaceRow]) -> list[GalleryFace]:
-    return [
-        GalleryFace(
-            *(row.face, row.photo, row.box_xyxy_px, row.score, row.quality),
-            *(row.species, row.identity, row.name, bool(row.by_user)),
-        )
-        for row in rows
-    ]

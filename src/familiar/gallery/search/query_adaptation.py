@@ -6,7 +6,7 @@ import numpy as np
 from jaxtyping import Float32, Int64
 
 from familiar.core.calibration import Calibration
-from familiar.gallery.clustering.assignments import FaceAssignments, load_assignments
+from familiar.gallery.clustering.assignments import GalleryAssignments, load_assignments
 from familiar.gallery.clustering.calibration import calibration_at, clustering_calibration
 from familiar.gallery.store.store import Store
 from familiar.neighbors.domains import DOMAIN_THRESHOLD, IN_DOMAIN, DomainCentroid, assign_domain, domain_centroids
@@ -29,7 +29,7 @@ class AdaptedQuery:
             is applied.
     """
 
-    assignments: FaceAssignments
+    assignments: GalleryAssignments
     part: int
     model: Calibration
     threshold: float

@@ -15,7 +15,7 @@ from familiar.gallery.search.external_search import search_external_index
 from familiar.gallery.search.filters import NO_FILTER, Filter, filter_mask
 from familiar.gallery.search.query_adaptation import AdaptedQuery, adapt_query, center_query
 from familiar.gallery.search.templates import Templates, compute_templates
-from familiar.gallery.store.face_table import FaceTable
+from familiar.gallery.store.face_table import EmbeddingTable
 from familiar.gallery.store.index_lock import index_lock
 from familiar.gallery.store.store import Store
 from familiar.neighbors import brute_force
@@ -263,7 +263,7 @@ def _index_version(gallery: Store) -> str:
         return f"{repository.settings.uid()} {repository.settings.faces_revision()}"
 
 
-def _prefixes(gallery: Store, faces: FaceTable, length: int) -> Float16[np.ndarray, "n p"]:
+def _prefixes(gallery: Store, faces: EmbeddingTable, length: int) -> Float16[np.ndarray, "n p"]:
     valid = gallery.space.prefixes
     if length not in valid:
         raise ValueError(f"the prefix length must be one of the model's ({', '.join(map(str, valid))}), got {length}")

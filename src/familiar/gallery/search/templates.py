@@ -7,7 +7,7 @@ import numpy as np
 from jaxtyping import Float32, Int64
 
 from familiar.core.blockwise import blocks
-from familiar.gallery.clustering.assignments import UNASSIGNED, FaceAssignments
+from familiar.gallery.clustering.assignments import UNASSIGNED, GalleryAssignments
 
 _BLOCK_ROWS = 1 << 14  # 8 MB in float32 with 128 dimensions
 
@@ -38,7 +38,7 @@ class Templates:
 
 
 def compute_templates(
-    assignments: FaceAssignments,
+    assignments: GalleryAssignments,
     rows: Int64[np.ndarray, " k"],
     vectors: Callable[[Int64[np.ndarray, " b"]], Float32[np.ndarray, "b d"]],
 ) -> Templates:
@@ -60,11 +60,11 @@ def compute_templates(
     return Templates(numbers, assigned, ends, indices, sums, np.linalg.norm(sums, axis=1))
 
 
-def central_faces(assignments: FaceAssignments, templates: Templates, count: int) -> Int64[np.ndarray, "i count"]:
+def central_faces(assignments: GalleryAssignments, templates: Templates, count: int) -> Int64[np.ndarray, "i count"]:
     """Choose the faces that represent each identity, from different photos.
 
     Faces that the user confirmed come first, and within these as within the others the most similar to the template.
-    The first one is `FaceAssignments.central_face`.
+    The first one is `GalleryAssignments.central_face`.
 
     Returns:
         Rows of at most `count` faces of each identity, filled up with -1.

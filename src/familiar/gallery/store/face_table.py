@@ -17,7 +17,7 @@ _FETCH_BATCH = 20_000  # rows
 
 
 @dataclass(frozen=True, eq=False)
-class FaceTable:
+class EmbeddingTable:
     """Every face of a gallery, by increasing face id, as of one `revision` of the gallery's faces.
 
     `parts` are the numbers of the parts of the space that the faces belong to (`Space.part_of`). `centerings` are what
@@ -56,7 +56,7 @@ class FaceTable:
         """Return the number of the part that a query is compared with."""
         return int(self.space.part_of(query[None])[0])
 
-    def truncated(self, length: int) -> "FaceTable":
+    def truncated(self, length: int) -> "EmbeddingTable":
         """Return the table with embeddings of the first components, less the means of their species, if there are any.
 
         Args:
@@ -65,7 +65,7 @@ class FaceTable:
         embeddings = prefix(self.unit_rows(), length) if len(self.ids) else self.unit_rows()[:, :length]
         return replace(self, embeddings=embeddings.astype(self.embeddings.dtype)).centered()
 
-    def centered(self) -> "FaceTable":
+    def centered(self) -> "EmbeddingTable":
         """Return the table with the means of its species subtracted from its embeddings, where the model has means."""
         if all(space.species_means is None for space in self.space.part_spaces):
             return self
@@ -83,7 +83,7 @@ class FaceTable:
 
 def load_face_table(
     connection: Connection, embedding_dtype: np.dtype[Any], space: Space, revision: int, folder: Path
-) -> FaceTable:
+) -> EmbeddingTable:
     """Read all faces of a gallery.
 
     Args:
@@ -109,7 +109,7 @@ def load_face_table(
         except ValueError as error:
             raise damaged(folder, f"embeddings: {error}") from error
     stored = np.concatenate(embeddings)
-    return FaceTable(
+    return EmbeddingTable(
         np.concatenate(ids),
         np.concatenate(photo_ids),
         np.concatenate(quality),

@@ -3,90 +3,23 @@
 import json
 import os
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from familiar.core.gallery_types import GalleryFace
 from familiar.core.names import unify_spelling
-from familiar.core.types import Detection
+from familiar.core.types import Box, Face
 from familiar.gallery.store.photos import FROM_PATH
 from familiar.gallery.store.table import Table
 
-Box = tuple[float, float, float, float]
 _BOX_COLUMNS = "left_px, top_px, right_px, bottom_px"
 
 
-@dataclass(frozen=True)
-class StoredFace:
-    """The columns of a face that come from its detection and its embedding.
-
-    Attributes:
-        box_xyxy_px: in pixels of the whole upright photo; all 0 for a face that was enrolled as an embedding.
-        landmarks: three or five points as little-endian float32, if known.
-        score: of the detector, in [0, 1].
-        quality: in [0, 1].
-        embedding: encoded by `Store.encode_embeddings`.
-    """
-
-    box_xyxy_px: Box
-    landmarks: bytes | None
-    score: float
-    quality: float
-    embedding: bytes
-
-    @staticmethod
-    def from_detection(detection: Detection, quality: float, embedding: bytes) -> "StoredFace":
-        """Combine a detection with its quality and its encoded embedding."""
-        landmarks = detection.landmarks_px
-        encoded_landmarks = None if landmarks is None else landmarks.astype("<f4").tobytes()
-        return StoredFace(detection.box_xyxy_px, encoded_landmarks, detection.score, quality, embedding)
-
-    @property
-    def values(self) -> tuple[Any, ...]:
-        """The values of left_px, top_px, right_px, bottom_px, landmarks_px, score, quality and embedding."""
-        return (*self.box_xyxy_px, self.landmarks, self.score, self.quality, self.embedding)
-
-
-@dataclass(frozen=True)
-class FaceRow:
-    """What the tables know of a face, except its landmarks and its embedding.
-
-    Attributes:
-        face: its number.
-        photo: the number of its photo.
-        path, sha256, size_bytes, taken_at: of the photo; 0 bytes if it was enrolled as an embedding.
-        box_xyxy_px: in pixels of the whole upright photo; all 0 for a face that was enrolled as an embedding.
-        score: of the detector, in [0, 1].
-        quality: in [0, 1].
-        species: if it is known.
-        identity, name: that the face is assigned to, and its name, if any.
-        by_user: whether the user confirmed or made that assignment; None: the face is unassigned.
-    """
-
-    face: int
-    photo: int
-    path: str
-    sha256: bytes
-    size_bytes: int
-    taken_at: str | None
-    box_xyxy_px: Box
-    score: float
-    quality: float
-    species: str | None
-    identity: int | None
-    name: str | None
-    by_user: bool | None
-
-    @property
-    def has_box(self) -> bool:
-        """Whether the face has a place in its photo."""
-        left, top, right, bottom = self.box_xyxy_px
-        return left < right and top < bottom
-
-
 _ROW = (
-    f"SELECT faces.id, photo_id, path, sha256, size_bytes, taken_at, {_BOX_COLUMNS}, score, quality, species, "
-    "identity_id, name, by_user FROM faces JOIN photos ON photos.id = photo_id "
+    f"SELECT faces.id, photo_id, path, sha256, size_bytes, taken_at, {_BOX_COLUMNS}, landmarks_px, score, quality, "
+    "species, identity_id, name, by_user FROM faces JOIN photos ON photos.id = photo_id "
     "LEFT JOIN assignments ON face_id = faces.id LEFT JOIN identities ON identities.id = identity_id"
 )
 _IN_LIST = "IN (SELECT value FROM json_each(?))"  # there may be too many for parameters
@@ -95,27 +28,31 @@ _IN_LIST = "IN (SELECT value FROM json_each(?))"  # there may be too many for pa
 class Faces(Table):
     """SQL statements on the table `faces`."""
 
-    def rows(self, faces: Iterable[int] | None = None) -> list[FaceRow]:
+    def rows(self, faces: Iterable[int] | None = None) -> list[GalleryFace]:
         """Return some faces, or all, by photo, then face; without those that do not exist."""
         if faces is None:
             return self._select("true")
         return self._select(f"faces.id {_IN_LIST}", json.dumps(list(faces)))
 
-    def rows_in_photos(self, photos: Iterable[int]) -> list[FaceRow]:
+    def rows_in_photos(self, photos: Iterable[int]) -> list[GalleryFace]:
         """Return the faces in photos, by photo, then face."""
         return self._select(f"photo_id {_IN_LIST}", json.dumps(list(photos)))
 
-    def rows_of_identity(self, identity: int) -> list[FaceRow]:
+    def rows_of_identity(self, identity: int) -> list[GalleryFace]:
         """Return the faces of an identity, by photo, then face."""
         return self._select("identity_id = ?", identity)
 
-    def row(self, face: int) -> FaceRow:
+    def rows_to_embed_again(self) -> list[GalleryFace]:
+        """Return the faces without an embedding of the model that the gallery is being migrated to, as `rows`."""
+        return self._select("faces.id NOT IN (SELECT face_id FROM next_embeddings)")
+
+    def row(self, face: int) -> GalleryFace:
         """Return a face that exists."""
         return self.rows([face])[0]
 
-    def _select(self, condition: str, *values: int | str) -> list[FaceRow]:
+    def _select(self, condition: str, *values: int | str) -> list[GalleryFace]:
         rows = self._connection.each(f"{_ROW} WHERE {condition} ORDER BY photo_id, faces.id", values)
-        return [_to_row(row) for row in rows]
+        return [_to_face(row) for row in rows]
 
     def count(self) -> int:
         """Return the number of faces."""
@@ -145,12 +82,12 @@ class Faces(Table):
             (os.fsencode(path), except_photo),
         )
 
-    def insert(self, photo: int, face: StoredFace, species: str | None) -> int:
-        """Add a face, and return its id."""
+    def insert(self, photo: int, face: Face, embedding: bytes) -> int:
+        """Add a face with its encoded embedding, and return its id."""
         self._connection.run(
             f"INSERT INTO faces (photo_id, {_BOX_COLUMNS}, landmarks_px, score, quality, embedding, species) "
             "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-            (photo, *face.values, species and unify_spelling(species)),
+            (photo, *_detected_values(face), embedding, face.species and unify_spelling(face.species)),
         )
         return self._connection.last_insert_rowid()
 
@@ -163,12 +100,12 @@ class Faces(Table):
         )
         return [face for (face,) in rows]
 
-    def move_to_photo(self, face: int, photo: int, stored: StoredFace, species: str | None = None) -> None:
+    def move_to_photo(self, number: int, photo: int, face: Face, embedding: bytes, species: str | None = None) -> None:
         """Store a face as it was detected in another photo, and its species unless it is None."""
         self._connection.run(
             "UPDATE faces SET photo_id = ?, left_px = ?, top_px = ?, right_px = ?, bottom_px = ?, "
             "landmarks_px = ?, score = ?, quality = ?, embedding = ?, species = coalesce(?, species) WHERE id = ?",
-            (photo, *stored.values, species, face),
+            (photo, *_detected_values(face), embedding, species, number),
         )
 
     def set_embeddings(self, embeddings: Iterable[tuple[bytes, int]]) -> None:
@@ -186,7 +123,7 @@ class Faces(Table):
     def deleted_boxes(self, photo: int) -> list[Box]:
         """Return the boxes of the faces that were deleted from a photo, or moved."""
         rows = self._connection.rows(f"SELECT {_BOX_COLUMNS} FROM deleted_boxes WHERE photo_id = ?", (photo,))
-        return [(left, top, right, bottom) for left, top, right, bottom in rows]
+        return [Box(*row) for row in rows]
 
     def delete(self, face: int) -> None:
         """Delete a face by hand, and all rows that refer to it. It is not detected again."""
@@ -219,10 +156,28 @@ class Faces(Table):
         return [face for (face,) in rows]
 
 
-def _to_row(row: tuple[Any, ...]) -> FaceRow:
+def _detected_values(face: Face) -> tuple[Any, ...]:
+    """Return the values of left_px, top_px, right_px, bottom_px, landmarks_px, score and quality."""
+    landmarks = None if face.landmarks_px is None else face.landmarks_px.astype("<f4").tobytes()
+    return (*face.box_xyxy_px, landmarks, face.score, face.quality)
+
+
+def _to_face(row: tuple[Any, ...]) -> GalleryFace:
     face, photo, path, sha256, size_bytes, taken_at, *rest = row
-    *box, score, quality, species, identity, name, by_user = rest
-    return FaceRow(
-        *(face, photo, os.fsdecode(path), sha256, size_bytes, taken_at, (box[0], box[1], box[2], box[3])),
-        *(score, quality, species, identity, name, None if by_user is None else bool(by_user)),
+    *box, landmarks, score, quality, species, identity, name, by_user = rest
+    return GalleryFace(
+        box_xyxy_px=Box(*box),
+        landmarks_px=None if landmarks is None else np.frombuffer(landmarks, "<f4").reshape(-1, 2).astype(np.float32),
+        score=score,
+        quality=quality,
+        species=species,
+        face=face,
+        photo=photo,
+        identity=identity,
+        name=name,
+        by_user=bool(by_user),
+        path=os.fsdecode(path),
+        sha256=sha256,
+        size_bytes=size_bytes,
+        taken_at=taken_at,
     )

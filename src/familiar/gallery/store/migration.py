@@ -1,10 +1,8 @@
 """An unfinished migration to another model: its space, and the new embeddings so far."""
 
-import os
 from collections.abc import Iterable
-from typing import Any
 
-from familiar.gallery.store.faces import Box
+from familiar.core.types import Box
 from familiar.gallery.store.space import Space
 from familiar.gallery.store.table import Table
 
@@ -26,18 +24,6 @@ class Migration(Table):
         """Delete the migration and its embeddings."""
         self._connection.run("DELETE FROM next_embeddings")
         self._connection.run("UPDATE gallery SET next_space = NULL")
-
-    def pending_faces(self) -> list[tuple[Any, ...]]:
-        """Return the faces without a new embedding, by photo, then face.
-
-        A row is (face, path, sha256, left, top, right, bottom, landmarks, score, species).
-        """
-        rows = self._connection.rows(
-            "SELECT faces.id, path, sha256, left_px, top_px, right_px, bottom_px, landmarks_px, score, species "
-            "FROM faces JOIN photos ON photos.id = photo_id "
-            "WHERE faces.id NOT IN (SELECT face_id FROM next_embeddings) ORDER BY photo_id, faces.id"
-        )
-        return [(face, os.fsdecode(path), *rest) for face, path, *rest in rows]
 
     def has_pending_faces(self) -> bool:
         """Whether a face has no new embedding."""

@@ -33,7 +33,7 @@ from familiar.gallery.store.connection import (
     translate_errors,
 )
 from familiar.gallery.store.external_index import erase_forgotten
-from familiar.gallery.store.face_table import FaceTable, load_face_table
+from familiar.gallery.store.face_table import EmbeddingTable, load_face_table
 from familiar.gallery.store.index_lock import index_lock
 from familiar.gallery.store.model_reference import NO_REFERENCE, ModelReference
 from familiar.gallery.store.recovery import LOCK_FILE
@@ -346,7 +346,7 @@ class Store:
         """Truncate one embedding, as `truncate`."""
         return self.truncate(query[None])[0]
 
-    def faces(self) -> FaceTable:
+    def faces(self) -> EmbeddingTable:
         """Return all faces as they are compared, cached until a face is added, deleted or changed.
 
         If the model has species means, those of the gallery's faces are subtracted from the embeddings.
@@ -355,7 +355,7 @@ class Store:
             faces = self.stored_faces()
             return self.cached("centered faces", faces.revision, faces.centered)
 
-    def faces_at(self, length: int) -> FaceTable:
+    def faces_at(self, length: int) -> EmbeddingTable:
         """Return all faces as they are compared with embeddings of this length; cached as by `faces`.
 
         Args:
@@ -374,7 +374,7 @@ class Store:
             stored = self.stored_faces()
             return self.cached(f"faces at {length}", stored.revision, lambda: stored.truncated(length))
 
-    def stored_faces(self) -> FaceTable:
+    def stored_faces(self) -> EmbeddingTable:
         """Return all faces with their embeddings as the model computed them, cached as by `faces`."""
         with self.read() as repository:
             space, dtype_name, revision = repository.settings.embedding_format()

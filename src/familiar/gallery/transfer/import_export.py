@@ -17,15 +17,15 @@ from familiar.core.csv_rows import read_rows
 from familiar.core.errors import BadDataset, CannotWrite, Contradiction, FamiliarError, NotInGallery, UnreadablePhoto
 from familiar.core.file_names import safe_file_name, unused_name
 from familiar.core.files import DISK_FAILURES, fsync_directory, fsync_tree, write_atomically
+from familiar.core.gallery_types import GalleryFace
 from familiar.core.names import normalize_name, unify_spelling
 from familiar.core.terminal_text import printable
-from familiar.gallery.editing.corrections import IdentityFaces, assign
+from familiar.core.types import Box
+from familiar.gallery.editing.corrections import Individual, assign
 from familiar.gallery.photo_paths import CHANGED, file_sha256, photos_at_path, require_sha256
-from familiar.gallery.store.faces import FaceRow
 from familiar.gallery.store.store import Store
 from familiar.gallery.transfer.photo_metadata import load_faces
 from familiar.photos.decoding import find_photos
-from familiar.photos.metadata.regions import Box, intersection_over_union
 
 BOX = ("left_px", "top_px", "right_px", "bottom_px")
 COLUMNS = ("path", *BOX, "face", "identity", "name", "by_user", "sha256")
@@ -98,7 +98,7 @@ def export_csv(gallery: Store, path: Path) -> int:
     writer = csv.writer(text)
     writer.writerow(COLUMNS)
     for row in faces:
-        by_user = None if row.by_user is None else int(row.by_user)
+        by_user = None if row.identity is None else int(row.by_user)
         sha256 = row.sha256.hex() if row.size_bytes else None
         writer.writerow((row.path, *row.box_xyxy_px, row.face, row.identity, row.name, by_user, sha256))
     write_atomically(path, os.fsencode(text.getvalue()))
@@ -267,7 +267,7 @@ def _label_of_folder(gallery: Store) -> dict[str, str]:
 def assign_labels(
     gallery: Store,
     label_of: Mapping[int, str],
-    faces_of_photo: Mapping[int, Sequence[FaceRow]],
+    faces_of_photo: Mapping[int, Sequence[GalleryFace]],
     skipped: list[str],
 ) -> ImportResult:
     """Assign faces, given by number, to the identities of their labels, as one decision.
@@ -286,7 +286,7 @@ def assign_labels(
     for face, label in label_of.items():
         faces_of[label].append(face)
     individuals = [
-        IdentityFaces(None if label.startswith("#") else label, tuple(faces)) for label, faces in faces_of.items()
+        Individual(None if label.startswith("#") else label, tuple(faces)) for label, faces in faces_of.items()
     ]
     seen = {face.face: face for faces in faces_of_photo.values() for face in faces}
     with gallery.write() as repository:
@@ -307,7 +307,7 @@ class _PhotoLookup:
 
     gallery: Store
     by_content: Mapping[bytes, int]
-    faces: Mapping[int, list[FaceRow]]
+    faces: Mapping[int, list[GalleryFace]]
 
     @staticmethod
     def load(gallery: Store) -> "_PhotoLookup":
@@ -315,7 +315,7 @@ class _PhotoLookup:
             photos = {row.sha256: row.photo for row in repository.photos.rows()}
             return _PhotoLookup(gallery, photos, load_faces(repository))
 
-    def faces_with_content_of(self, path: Path) -> list[FaceRow]:
+    def faces_with_content_of(self, path: Path) -> list[GalleryFace]:
         """Return the faces of the photo with a file's content, or of what was enrolled under its path as embeddings."""
         content = require_sha256(path)  # of a folder that cannot be listed too, which says why
         photo = self.by_content.get(content)
@@ -340,17 +340,17 @@ class _PhotoLookup:
             raise NotInGallery("the photo shows no such face, or more than one")
         return match
 
-    def _faces_at_path(self, path: str, content: bytes | None) -> list[FaceRow]:
+    def _faces_at_path(self, path: str, content: bytes | None) -> list[GalleryFace]:
         photos = photos_at_path(self.gallery, path, content)
         if not photos:
             raise NotInGallery(f"{path}: no photo of the gallery")
         return [face for photo in photos for face in self.faces.get(photo, [])]
 
 
-def _matching_face(faces: Sequence[FaceRow], row: _TableRow) -> int | None:
+def _matching_face(faces: Sequence[GalleryFace], row: _TableRow) -> int | None:
     """Return the number of the face that a row means: by its box, as the only one, or by its number."""
     if row.box is not None:
-        overlaps = ((intersection_over_union(row.box, face.box_xyxy_px), face.face) for face in faces)
+        overlaps = ((row.box.intersection_over_union(face.box_xyxy_px), face.face) for face in faces)
         overlap, face = max(overlaps, default=(0.0, 0))
         return face if overlap >= SAME_BOX else None
     if len(faces) == 1:
@@ -386,11 +386,11 @@ def _parse_row(line: int, cells: Mapping[str, str]) -> _TableRow:
     sides = [cells.get(side, "").strip() for side in BOX]
     box = None
     if any(sides):
-        left, top, right, bottom = map(float, sides)
-        if not all(map(math.isfinite, (left, top, right, bottom))):
+        box = Box(*map(float, sides))
+        if not all(map(math.isfinite, box)):
             raise ValueError("a side of the box is not a finite number")
         # An embedding that was computed elsewhere has a box of no size.
-        box = (left, top, right, bottom) if left < right and top < bottom else None
+        box = None if box.is_empty else box
     face, number = (cells.get(column, "").strip() for column in ("face", "identity"))
     name = unify_spelling(cells["name"])
     if not cells["path"]:

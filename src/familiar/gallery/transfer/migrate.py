@@ -19,7 +19,8 @@ from jaxtyping import Float32
 
 from familiar.core.errors import BadDetector, FamiliarError, GalleryBusy, NothingToMeasure, SpaceMismatch
 from familiar.core.files import content_sha256
-from familiar.core.types import LABELS, Crop, Detection
+from familiar.core.gallery_types import GalleryFace
+from familiar.core.types import LABELS, Crop, Label
 from familiar.core.vectors import normalize, prefix, ridge_bridge
 from familiar.detection.detector import labels_of
 from familiar.detection.detectors import CROP_DETECTORS, available_detector
@@ -30,7 +31,7 @@ from familiar.gallery.clustering.calibration import calibrate, own_calibration
 from familiar.gallery.enrollment.enroll import NOTHING_ENROLLED, EnrollResult
 from familiar.gallery.enrollment.redetect import photos_to_search, redetect
 from familiar.gallery.gallery_model import build_gallery_detector, remember
-from familiar.gallery.store.face_table import FaceTable
+from familiar.gallery.store.face_table import EmbeddingTable
 from familiar.gallery.store.repository import Repository
 from familiar.gallery.store.space import Space
 from familiar.gallery.store.store import Store
@@ -63,17 +64,6 @@ class MigrationResult:
     mapped_mean_cosine: float | None
     detector: str | None = None
     redetection: EnrollResult = NOTHING_ENROLLED
-
-
-@dataclass(frozen=True, eq=False)
-class _StoredFace:
-    """A face as the gallery stores it, without its embedding."""
-
-    face: int
-    path: str
-    sha256: bytes
-    box_xyxy_px: tuple[float, float, float, float]
-    detection: Detection | None  # None if the face was enrolled as an embedding, without a photo
 
 
 def migrate(
@@ -151,33 +141,20 @@ def _begin_migration(gallery: Store, old: Space, new: Space) -> None:
         repository.migration.delete_mapped()  # their photos may be back
 
 
-def _load_pending_faces(gallery: Store) -> list[_StoredFace]:
+def _load_pending_faces(gallery: Store) -> list[GalleryFace]:
     """Return the faces without a new embedding, by photo."""
     with gallery.read() as repository:
-        rows = repository.migration.pending_faces()
-    return [
-        _StoredFace(face, path, sha256, tuple(box), _to_detection(box, landmarks, score, species))
-        for face, path, sha256, *box, landmarks, score, species in rows
-    ]
-
-
-def _to_detection(box: Sequence[float], landmarks: bytes | None, score: float, species: str | None) -> Detection | None:
-    left, top, right, bottom = box
-    if left >= right:
-        return None
-    points = None if landmarks is None else np.frombuffer(landmarks, "<f4").reshape(-1, 2).astype(np.float32)
-    label = LABELS[LABELS.index(species)] if species in LABELS else None
-    return Detection((left, top, right, bottom), points, score, label)
+        return repository.faces.rows_to_embed_again()
 
 
 def _embed_photos(
     gallery: Store,
     new: Space,
     embedder: Model,
-    pending: list[_StoredFace],
+    pending: list[GalleryFace],
     flip: bool,
     on_batch: Callable[[int], None],
-) -> list[_StoredFace]:
+) -> list[GalleryFace]:
     """Embed the faces whose photos are still there, and save the embeddings.
 
     Returns:
@@ -185,9 +162,9 @@ def _embed_photos(
     """
 
     def embed_batch(
-        photos: Sequence[list[_StoredFace]],
-    ) -> tuple[list[_StoredFace], Float32[np.ndarray, "n d"], list[_StoredFace]]:
-        crops, embedded, missing = list[Crop](), list[_StoredFace](), list[_StoredFace]()
+        photos: Sequence[list[GalleryFace]],
+    ) -> tuple[list[GalleryFace], Float32[np.ndarray, "n d"], list[GalleryFace]]:
+        crops, embedded, missing = list[Crop](), list[GalleryFace](), list[GalleryFace]()
         for faces in photos:
             aligned = _align_faces(faces, embedder)
             crops += aligned
@@ -201,7 +178,7 @@ def _embed_photos(
         return embedded, result.embeddings, missing
 
     photos = [list(faces) for _, faces in groupby(pending, key=lambda stored: stored.sha256)]
-    all_missing: list[_StoredFace] = []
+    all_missing: list[GalleryFace] = []
     done = 0
     for batch, (embedded, embeddings, missing) in map_batches(embedder, photos, embed_batch):
         _save_next_embeddings(gallery, new, embedded, embeddings, "photo")
@@ -211,20 +188,24 @@ def _embed_photos(
     return all_missing
 
 
-def _align_faces(faces: Sequence[_StoredFace], embedder: Model) -> list[Crop]:
+def _align_faces(faces: Sequence[GalleryFace], embedder: Model) -> list[Crop]:
     """Read a photo and align its faces; none if it is missing, changed, or never was a photo."""
-    path, detections = Path(faces[0].path), [stored.detection for stored in faces if stored.detection]
+    path, is_photo = Path(faces[0].path), not any(face.box_xyxy_px.is_empty for face in faces)
     with contextlib.suppress(OSError, FamiliarError):
-        if len(detections) == len(faces) and content_sha256(path) == faces[0].sha256:
+        if is_photo and content_sha256(path) == faces[0].sha256:
             photo = load_photo(path)
-            return [embedder.align(photo, detection) for detection in detections]
+            return [embedder.align(photo, replace(face, label=_label(face.species))) for face in faces]
     return []
+
+
+def _label(species: str | None) -> Label | None:
+    return LABELS[LABELS.index(species)] if species in LABELS else None
 
 
 def _save_next_embeddings(
     gallery: Store,
     new: Space,
-    faces: Sequence[_StoredFace],
+    faces: Sequence[GalleryFace],
     embeddings: Float32[np.ndarray, "n d"],
     origin: str,
 ) -> None:
@@ -248,7 +229,7 @@ def _save_next_embeddings(
         )
 
 
-def _map_embeddings(gallery: Store, old: Space, new: Space, without_photo: list[_StoredFace]) -> float | None:
+def _map_embeddings(gallery: Store, old: Space, new: Space, without_photo: list[GalleryFace]) -> float | None:
     """Give the faces without a photo embeddings of the new space: their own, if it is compatible, or by a bridge.
 
     Zeros take the place of components that their own embeddings do not have. The bridge is learned from other faces.
@@ -283,7 +264,7 @@ def _map_embeddings(gallery: Store, old: Space, new: Space, without_photo: list[
     return cosine
 
 
-def _unit_rows(faces: FaceTable, numbers: Sequence[int]) -> Float32[np.ndarray, "n d"]:
+def _unit_rows(faces: EmbeddingTable, numbers: Sequence[int]) -> Float32[np.ndarray, "n d"]:
     return faces.unit_rows(faces.rows_of(np.array(numbers, np.int64)))
 
 

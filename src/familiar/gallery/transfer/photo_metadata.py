@@ -9,8 +9,8 @@ from itertools import groupby
 from pathlib import Path
 
 from familiar.core.errors import UnreadablePhoto
+from familiar.core.gallery_types import GalleryFace
 from familiar.gallery.photo_paths import CHANGED
-from familiar.gallery.store.faces import FaceRow
 from familiar.gallery.store.photos import PhotoRow
 from familiar.gallery.store.repository import Repository
 from familiar.photos.decoding import PhotoMetadata, read_metadata, read_photo_bytes
@@ -56,7 +56,7 @@ def load_photos(repository: Repository) -> dict[Path, list[PhotoRow]]:
     return {Path(path): list(photos) for path, photos in groupby(rows, key=lambda row: row.path)}
 
 
-def load_faces(repository: Repository) -> dict[int, list[FaceRow]]:
+def load_faces(repository: Repository) -> dict[int, list[GalleryFace]]:
     """Return all faces, by the numbers of their photos."""
     return {photo: list(faces) for photo, faces in groupby(repository.faces.rows(), key=lambda row: row.photo)}
 

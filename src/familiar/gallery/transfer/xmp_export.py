@@ -17,7 +17,7 @@ from familiar.core.files import (
     require_regular_file,
     write_atomically,
 )
-from familiar.gallery.store.faces import FaceRow
+from familiar.core.gallery_types import GalleryFace
 from familiar.gallery.store.photos import PhotoRow
 from familiar.gallery.store.store import Store
 from familiar.gallery.transfer.photo_metadata import PhotoContent, load_faces, load_photos, read_photo
@@ -86,7 +86,7 @@ class _Export:
     """An export and its result so far."""
 
     gallery: Store
-    faces: Mapping[int, Sequence[FaceRow]]
+    faces: Mapping[int, Sequence[GalleryFace]]
     in_place: bool
     skipped: list[str] = field(default_factory=list[str])
     not_in_place: list[str] = field(default_factory=list[str])
@@ -220,7 +220,7 @@ class _Export:
             remove_unfinished_files(file.parent, _STALE_SECONDS)
 
 
-def _regions(faces: Sequence[FaceRow], content: PhotoContent) -> list[Region]:
+def _regions(faces: Sequence[GalleryFace], content: PhotoContent) -> list[Region]:
     """Convert faces with names to regions of the stored photo; one without any part in the photo is left out."""
     size_px, orientation = content.metadata.stored_size_px, content.metadata.orientation
     return [

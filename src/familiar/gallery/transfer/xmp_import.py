@@ -8,15 +8,15 @@ from pathlib import Path
 
 from familiar.core.errors import BadMetadata, Contradiction, FamiliarError, NotInGallery
 from familiar.core.files import absolute_path
+from familiar.core.gallery_types import GalleryFace
 from familiar.core.names import unify_spelling
 from familiar.gallery.editing.corrections import check_name
-from familiar.gallery.store.faces import FaceRow
 from familiar.gallery.store.store import Store
 from familiar.gallery.transfer.import_export import SAME_BOX, ImportResult, assign_labels
 from familiar.gallery.transfer.photo_metadata import PhotoContent, load_faces, load_photos, read_photo
 from familiar.gallery.transfer.sidecars import MetadataFolders, Sidecar, read_limited
 from familiar.photos.decoding import find_photos
-from familiar.photos.metadata.regions import Region, intersection_over_union, upright_box_px
+from familiar.photos.metadata.regions import Region, upright_box_px
 from familiar.photos.metadata.xmp import has_named_regions, read_raw_regions, read_regions
 
 _REMEDY = "; its names are left out; repair or remove it"
@@ -68,7 +68,7 @@ class _Reader:
     _used: set[Path] = field(default_factory=set[Path])
     _unused: dict[Path, str] = field(default_factory=dict[Path, str])
 
-    def labels(self, path: Path, content: PhotoContent, faces: Sequence[FaceRow]) -> dict[int, str]:
+    def labels(self, path: Path, content: PhotoContent, faces: Sequence[GalleryFace]) -> dict[int, str]:
         """Return the name of each face of a photo that a file names."""
         label_of: dict[int, str] = {}
         unmatched: dict[str, tuple[int, str]] = {}  # of each name: how many regions have it, and the reason
@@ -163,13 +163,13 @@ class _Reader:
             self.skipped.append(message)
 
 
-def _match(regions: Sequence[Region], faces: Sequence[FaceRow], content: PhotoContent) -> dict[Region, int]:
+def _match(regions: Sequence[Region], faces: Sequence[GalleryFace], content: PhotoContent) -> dict[Region, int]:
     """Match regions to faces by their boxes, the best overlap first; a second region of a face must have its name."""
     size_px, orientation = content.metadata.stored_size_px, content.metadata.orientation
     pairs: list[tuple[float, Region, int]] = []
     for region in regions:
         box = upright_box_px(region.box, size_px, orientation)
-        pairs += [(intersection_over_union(box, face.box_xyxy_px), region, face.face) for face in faces]
+        pairs += [(box.intersection_over_union(face.box_xyxy_px), region, face.face) for face in faces]
     name_of: dict[int, str] = {}
     matches: dict[Region, int] = {}
     for overlap, region, face in sorted(pairs, key=lambda pair: -pair[0]):

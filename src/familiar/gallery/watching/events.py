@@ -8,11 +8,11 @@ import json
 from dataclasses import dataclass
 from typing import Any, ClassVar, cast
 
-from familiar.gallery.store.faces import Box
+from familiar.core.types import Box
 
 
 @dataclass(frozen=True)
-class FaceSighting:
+class Sighting:
     """A face in a photo, and who it shows.
 
     Attributes:
@@ -80,7 +80,7 @@ class EnrollEvent(Event):
     photo: int
     path: str
     taken_at: str | None
-    faces: tuple[FaceSighting, ...] = ()
+    faces: tuple[Sighting, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -173,7 +173,7 @@ def _parse_fields(fields: dict[str, Any]) -> Any:
     fields = {
         name: tuple(cast("list[Any]", value)) if isinstance(value, list) else value for name, value in fields.items()
     }
-    return FaceSighting(**fields) if "face" in fields else fields
+    return Sighting(**fields) if "face" in fields else fields
 
 
 def to_json_line(event: Event) -> bytes:

@@ -9,14 +9,14 @@ from datetime import UTC, datetime
 from typing import Any
 
 from familiar.core.errors import FamiliarError
+from familiar.core.gallery_types import GalleryFace
 from familiar.gallery.enrollment.enroll import EnrolledBatch
 from familiar.gallery.enrollment.photo_writing import WrittenPhoto
 from familiar.gallery.search import listing
-from familiar.gallery.store.faces import FaceRow
 from familiar.gallery.store.repository import Repository
 from familiar.gallery.store.store import Store
 from familiar.gallery.watching.disk import FileStatus
-from familiar.gallery.watching.events import Event, FaceSighting, parse_event
+from familiar.gallery.watching.events import Event, Sighting, parse_event
 
 MAX_EVENTS = 100_000  # kept for a webhook that does not answer, some 50 MB
 _BATCH = 20  # events between two writes: a killed watch delivers as many again at most
@@ -109,7 +109,7 @@ def complete_events(gallery: Store) -> None:
 def _complete_bodies(gallery: Store, repository: Repository) -> dict[int, str]:
     """Return the complete JSON of the events that wait for clustering, by their ids."""
     incomplete = repository.watch_events.incomplete()
-    rows: defaultdict[int, list[FaceRow]] = defaultdict(list)
+    rows: defaultdict[int, list[GalleryFace]] = defaultdict(list)
     for row in repository.faces.rows_in_photos({photo for _, photo, _ in incomplete}):
         rows[row.photo].append(row)
     identities = {row.identity for in_photo in rows.values() for row in in_photo if row.identity is not None}
@@ -125,7 +125,7 @@ def _complete_bodies(gallery: Store, repository: Repository) -> dict[int, str]:
         faces: list[dict[str, Any]] = []
         for row in rows[photo]:
             probability, is_new = probabilities.get(row.face), row.identity in new_identities
-            face = FaceSighting(row.face, row.box_xyxy_px, row.species, row.identity, row.name, probability, is_new)
+            face = Sighting(row.face, row.box_xyxy_px, row.species, row.identity, row.name, probability, is_new)
             faces.append(asdict(face))
             new_identities.discard(row.identity or 0)  # the next event that shows it is not the first
         bodies[event] = json.dumps(json.loads(body) | {"faces": faces})

@@ -8,6 +8,7 @@ contact's number follows. `[Contacts2]` has the names, as `8e62398ebda8c1a5=NAME
 
 import re
 
+from familiar.core.types import Box
 from familiar.photos.metadata.regions import Region
 
 INI_NAMES = (".picasa.ini", "picasa.ini")  # in any case; the latter is an older Picasa's
@@ -52,7 +53,6 @@ def _padded(contact: str) -> str:
     return contact.lower().zfill(16)
 
 
-def _box(rect: str) -> tuple[float, float, float, float]:
+def _box(rect: str) -> Box:
     digits = rect.zfill(16)
-    left, top, right, bottom = (int(digits[start : start + 4], 16) / _FULL_SCALE for start in range(0, 16, 4))
-    return left, top, right, bottom
+    return Box(*(int(digits[start : start + 4], 16) / _FULL_SCALE for start in range(0, 16, 4)))

@@ -8,7 +8,7 @@ of the upright photo.
 
 from dataclasses import dataclass
 
-Box = tuple[float, float, float, float]
+from familiar.core.types import Box
 
 SAME_FACE = 0.5  # least intersection over union of two regions that mark one face
 
@@ -48,7 +48,7 @@ def upright_box_px(box: Box, stored_size_px: tuple[int, int], orientation: int) 
         stored_size_px: width and height before the photo is turned.
         orientation: EXIF orientation, 1 to 8.
 
-    >>> upright_box_px((0.0, 0.25, 0.5, 0.5), (200, 100), 6)
+    >>> tuple(upright_box_px(Box(0.0, 0.25, 0.5, 0.5), (200, 100), 6))
     (50.0, 0.0, 75.0, 100.0)
     """
     swap, mirror_x, mirror_y = _TURNS[orientation]
@@ -56,7 +56,7 @@ def upright_box_px(box: Box, stored_size_px: tuple[int, int], orientation: int) 
     if swap:
         box, width, height = _swap_axes(box), height, width
     left, top, right, bottom = _mirror(box, mirror_x, mirror_y)
-    return left * width, top * height, right * width, bottom * height
+    return Box(left * width, top * height, right * width, bottom * height)
 
 
 def stored_box(box_px: Box, stored_size_px: tuple[int, int], orientation: int) -> Box | None:
@@ -71,26 +71,12 @@ def stored_box(box_px: Box, stored_size_px: tuple[int, int], orientation: int) -
     top, bottom = (min(max(side / height, 0.0), 1.0) for side in box_px[1::2])
     if not (left < right and top < bottom):
         return None
-    box = _mirror((left, top, right, bottom), mirror_x, mirror_y)
+    box = _mirror(Box(left, top, right, bottom), mirror_x, mirror_y)
     return _swap_axes(box) if swap else box
 
 
-def intersection_over_union(first: Box, second: Box) -> float:
-    """Compute the intersection over union of two boxes; 0 if they do not overlap.
-
-    >>> intersection_over_union((0, 0, 2, 1), (1, 0, 3, 1))
-    0.3333333333333333
-    """
-    width = min(first[2], second[2]) - max(first[0], second[0])
-    height = min(first[3], second[3]) - max(first[1], second[1])
-    if width <= 0 or height <= 0:
-        return 0.0
-    areas = sum((box[2] - box[0]) * (box[3] - box[1]) for box in (first, second))
-    return width * height / (areas - width * height)
-
-
 def _swap_axes(box: Box) -> Box:
-    return box[1], box[0], box[3], box[2]
+    return Box(box.top, box.left, box.bottom, box.right)
 
 
 def _mirror(box: Box, mirror_x: bool, mirror_y: bool) -> Box:
@@ -99,4 +85,4 @@ def _mirror(box: Box, mirror_x: bool, mirror_y: bool) -> Box:
         left, right = 1 - right, 1 - left
     if mirror_y:
         top, bottom = 1 - bottom, 1 - top
-    return left, top, right, bottom
+    return Box(left, top, right, bottom)

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 
 from familiar.core.errors import BadMetadata
 from familiar.core.names import unify_spelling
+from familiar.core.types import Box
 from familiar.photos.metadata.rdf import (
     AREA_URI,
     DIMENSIONS_URI,
@@ -26,7 +27,7 @@ from familiar.photos.metadata.rdf import (
     remove_property,
     set_field,
 )
-from familiar.photos.metadata.regions import SAME_FACE, Box, Region, intersection_over_union
+from familiar.photos.metadata.regions import SAME_FACE, Region
 from familiar.photos.metadata.xml_tree import Element, declaration
 
 MP_URI = "http://ns.microsoft.com/photo/1.2/"
@@ -85,7 +86,7 @@ def _number(text: str | None) -> float:
 
 def _valid_box(left: float, top: float, right: float, bottom: float) -> Box | None:
     is_valid = -1 <= left < right <= 2 and -1 <= top < bottom <= 2  # false for NaN
-    return (left, top, right, bottom) if is_valid else None
+    return Box(left, top, right, bottom) if is_valid else None
 
 
 def _marked_size(resources: Sequence[Element]) -> tuple[float, float] | None:
@@ -168,7 +169,7 @@ def _rename_regions(resources: Sequence[Element], uri: str, regions: Sequence[Re
         (overlap, new, old)
         for new, region in enumerate(regions)
         for old, (_, other) in enumerate(existing)
-        if (overlap := intersection_over_union(region.box, other.box)) > SAME_FACE
+        if (overlap := region.box.intersection_over_union(other.box)) > SAME_FACE
     ]
     name_of: dict[int, Region] = {}
     renamed: dict[int, Region] = {}
@@ -185,8 +186,8 @@ def _rename_regions(resources: Sequence[Element], uri: str, regions: Sequence[Re
 
 
 def _new_region(region: Region) -> Element:
-    left, top, right, bottom = region.box
-    sides = {"x": (left + right) / 2, "y": (top + bottom) / 2, "w": right - left, "h": bottom - top}
+    box = region.box
+    sides = {"x": (box.left + box.right) / 2, "y": (box.top + box.bottom) / 2, "w": box.width, "h": box.height}
     area = make_struct(
         MWG_URI,
         "Area",

@@ -4,7 +4,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query
 
-from familiar.core.gallery_types import CorrectionResult, FaceConfidence, IdentitySummary, Page
+from familiar.core.gallery_types import AssignmentConfidence, CorrectionResult, IdentitySummary, Page
 from familiar.gallery.editing import corrections
 from familiar.gallery.search import listing
 from familiar.web.api import pagination, requests, responses
@@ -56,7 +56,7 @@ async def get_identity(service: ServiceDep, identity: requests.PathNumber) -> Id
 )
 async def list_faces_of_identity(
     service: ServiceDep, identity: requests.PathNumber, cursor: requests.Cursor = None, limit: requests.Limit = 100
-) -> Page[FaceConfidence]:
+) -> Page[AssignmentConfidence]:
     """List an identity's faces, the most likely first. A correction between two pages may shift the second one."""
     list_name = f"faces of identity {identity}"
     (start,) = pagination.parse_cursor(cursor, list_name, 1) or (0,)

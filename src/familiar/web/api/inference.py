@@ -13,6 +13,7 @@ from familiar.core.recognition_types import (
     SearchResult,
     VerificationResult,
 )
+from familiar.core.types import Face
 from familiar.core.vectors import check_unit_rows
 from familiar.gallery.clustering.assignments import check_faces
 from familiar.gallery.search.search import Filter, search_identities, search_photos, verify_pair
@@ -21,7 +22,7 @@ from familiar.gallery.store.store import Store
 from familiar.web.api import requests, responses
 from familiar.web.api.openapi import MISSING, UPLOAD
 from familiar.web.errors import HttpProblem
-from familiar.web.inference import FaceResult, PhotoResult
+from familiar.web.inference import PhotoResult
 from familiar.web.service import Service, ServiceDep
 from familiar.web.uploads import receive
 
@@ -68,7 +69,7 @@ async def verify(service: ServiceDep, first: requests.Photo, second: requests.Ph
     """Decide whether the best faces of two photos show the same individual."""
     first_face, second_face = await _best_faces(service, first, second)
     answer = await service.read_in_model_space(verify_pair, _embedding(first_face), _embedding(second_face))
-    return vars(answer) | {"first": _face_body(first_face), "second": _face_body(second_face)}
+    return vars(answer) | {"first": first_face, "second": second_face}
 
 
 @router.post(
@@ -96,31 +97,17 @@ async def _detect_all(service: Service, files: Sequence[UploadFile], *, embed: b
         if not isinstance(result, PhotoResult):
             skipped.append(str(result))
         else:
-            faces = [_face_body(face) for face in result.faces]
-            photos.append({"name": upload.name, "size_px": result.size_px, "faces": faces})
+            photos.append({"name": upload.name, "size_px": result.size_px, "faces": result.faces})
     return {"photos": photos, "skipped": skipped}
 
 
-async def _best_faces(service: Service, *files: UploadFile) -> list[FaceResult]:
+async def _best_faces(service: Service, *files: UploadFile) -> list[Face]:
     """Detect and embed the best face of each photo. Raises NoFaceFound, UnreadablePhoto, HttpProblem."""
     async with receive(files, service.settings.limits) as uploads:
         return await service.inference.best_faces(uploads)
 
 
-def _face_body(face: FaceResult) -> dict[str, Any]:
-    """Return the fields of an `EmbeddedFace` or `DetectedFace`."""
-    return {
-        "box_xyxy_px": face.detection.box_xyxy_px,
-        "landmarks_px": face.detection.landmarks_px,
-        "score": face.detection.score,
-        "quality": face.quality,
-        "label": face.detection.label,
-        "embedding": face.embedding,
-        "species": face.species,
-    }
-
-
-def _embedding(face: FaceResult) -> Vector:
+def _embedding(face: Face) -> Vector:
     assert face.embedding is not None, "the best face is embedded"
     return face.embedding
 

@@ -8,7 +8,7 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Response
 from fastapi.sse import EventSourceResponse
 
-from familiar.core.gallery_types import GalleryPhoto, NewFace, Page, Progress, SkippedPhoto
+from familiar.core.gallery_types import AdditionResult, GalleryPhoto, Page, Progress, SkippedPhoto
 from familiar.gallery.editing import manual_faces
 from familiar.gallery.search import listing
 from familiar.gallery.store.store import Store
@@ -92,7 +92,7 @@ async def get_photo_image(
 )
 async def add_face(
     service: ServiceDep, response: Response, photo: requests.PathNumber, body: requests.FaceBoxRequest
-) -> NewFace:
+) -> AdditionResult:
     """Add a face that the detector missed."""
     embedder = service.inference.embedder
 
@@ -102,7 +102,7 @@ async def add_face(
 
     face = await service.executor.compute_then_write(add)
     response.headers["Location"] = f"/api/v1/faces/{face}"
-    return NewFace(face)
+    return AdditionResult(face)
 
 
 @router.get("/jobs", tags=["photos"], response_model=list[responses.Progress])

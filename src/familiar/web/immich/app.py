@@ -14,12 +14,13 @@ from starlette.datastructures import UploadFile
 from starlette.types import ASGIApp
 
 from familiar import __version__
+from familiar.core.types import Face
 from familiar.embedding.model import Model
 from familiar.embedding.species.router_file import open_model
 from familiar.web.error_handlers import answer_errors
 from familiar.web.errors import HttpProblem
 from familiar.web.immich.entries import FACES, parse_entries
-from familiar.web.immich.recognition import ANY_NAME, FaceRecognition, StoredFace
+from familiar.web.immich.recognition import ANY_NAME, Recognition
 from familiar.web.immich.upstream import Upstream
 from familiar.web.middleware import wrap_app
 from familiar.web.middleware.error_responses import error_response
@@ -70,7 +71,7 @@ def make_immich_app(settings: ImmichSettings) -> ASGIApp:
     for path in (path for paths in settings.models.values() for path in paths):
         opened.setdefault(path, open_model(path, providers=settings.providers))
     models = {name: [opened[path] for path in paths] for name, paths in settings.models.items()}
-    recognition = FaceRecognition(models, settings.detector, settings.limits)
+    recognition = Recognition(models, settings.detector, settings.limits)
     upstream = None if settings.upstream is None else Upstream(settings.upstream)
 
     @contextlib.asynccontextmanager
@@ -100,7 +101,7 @@ def make_immich_app(settings: ImmichSettings) -> ASGIApp:
 
 
 async def _predict(
-    request: Request, recognition: FaceRecognition, upstream: Upstream | None, settings: ImmichSettings
+    request: Request, recognition: Recognition, upstream: Upstream | None, settings: ImmichSettings
 ) -> dict[str, Any]:
     async with request.form(max_files=1, max_fields=4, max_part_size=settings.limits.json_bytes) as form:
         entries, image, text = form.get("entries"), form.get("image"), form.get("text")
@@ -131,7 +132,8 @@ async def _predict(
         return answer
 
 
-def _describe(face: StoredFace) -> dict[str, Any]:
+def _describe(face: Face) -> dict[str, Any]:
+    assert face.embedding is not None
     x1, y1, x2, y2 = face.box_xyxy_px
     return {
         "boundingBox": {"x1": x1, "y1": y1, "x2": x2, "y2": y2},

@@ -15,7 +15,7 @@ MAX_NAME_CHARACTERS = 200
 
 
 @dataclass(frozen=True)
-class FaceTask:
+class RecognitionTask:
     """A request to find and embed the faces of a photo.
 
     Attributes:
@@ -36,7 +36,7 @@ class Entries:
         others: the entries of other tasks, as Immich sent them, by the name of the task.
     """
 
-    faces: FaceTask | None
+    faces: RecognitionTask | None
     others: dict[str, Any]
 
 
@@ -75,7 +75,7 @@ def _models(task: str, types: Any) -> dict[str, tuple[str, dict[str, Any]]]:
     return models
 
 
-def _face_task(models: dict[str, tuple[str, dict[str, Any]]]) -> FaceTask:
+def _face_task(models: dict[str, tuple[str, dict[str, Any]]]) -> RecognitionTask:
     if set(models) != {DETECTION, RECOGNITION}:
         raise HttpProblem(
             HTTPStatus.BAD_REQUEST, "bad-entries", f"{FACES} needs a model for {DETECTION} and one for {RECOGNITION}"
@@ -83,7 +83,7 @@ def _face_task(models: dict[str, tuple[str, dict[str, Any]]]) -> FaceTask:
     score = models[DETECTION][1].get("minScore", DEFAULT_MIN_SCORE)
     if isinstance(score, bool) or not isinstance(score, int | float) or not 0 <= score <= 1:
         raise _invalid("minScore must be a number from 0 to 1")
-    return FaceTask(models[RECOGNITION][0], float(score))
+    return RecognitionTask(models[RECOGNITION][0], float(score))
 
 
 def _invalid(detail: str) -> HttpProblem:

@@ -2,21 +2,21 @@
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from http import HTTPStatus
 
 import numpy as np
 from jaxtyping import Float32
 
 from familiar.core.errors import FamiliarError, NoBundleForSpecies
-from familiar.detection.boxes import is_same_face
+from familiar.core.types import Box, Face
 from familiar.detection.detectors import build_detector
 from familiar.embedding.all_faces import MIN_SCORE
 from familiar.embedding.model import Model
 from familiar.web.errors import HttpProblem
 from familiar.web.immich.entries import DEFAULT_MIN_SCORE
 from familiar.web.immich.vectors import make_blocks
-from familiar.web.inference import BatchingInference, FaceResult, PhotoResult
+from familiar.web.inference import BatchingInference, PhotoResult
 from familiar.web.settings import Limits
 from familiar.web.uploads import Upload
 
@@ -24,22 +24,7 @@ ANY_NAME = ""
 """Of models that answer whatever name Immich asks for."""
 
 
-@dataclass(frozen=True, eq=False)
-class StoredFace:
-    """A face as Immich stores it.
-
-    Attributes:
-        box_xyxy_px: whole pixels of the photo.
-        score: in [0, 1], on Immich's scale.
-        embedding: 512 numbers.
-    """
-
-    box_xyxy_px: tuple[int, int, int, int]
-    score: float
-    embedding: Float32[np.ndarray, "512"]
-
-
-class FaceRecognition:
+class Recognition:
     """Finds and embeds faces with all models of a name.
 
     Args:
@@ -74,7 +59,7 @@ class FaceRecognition:
         for inference in self._inference.values():
             await inference.stop()
 
-    async def recognize(self, photo: Upload, name: str, min_score: float) -> tuple[tuple[int, int], list[StoredFace]]:
+    async def recognize(self, photo: Upload, name: str, min_score: float) -> tuple[tuple[int, int], list[Face]]:
         """Find the faces of a photo.
 
         Args:
@@ -83,7 +68,8 @@ class FaceRecognition:
             min_score: faces below it are left out; on Immich's scale.
 
         Returns:
-            (width, height) of the upright photo, and its faces, those of the highest score first.
+            (width, height) of the upright photo, and its faces as Immich stores them, those of the highest score first:
+            boxes of whole pixels, scores on Immich's scale and embeddings of 512 numbers.
 
         Raises:
             HttpProblem: 500, no model answers to that name.
@@ -99,9 +85,14 @@ class FaceRecognition:
         size_px = next(result.size_px for _, result in results)
         faces = [(face, model) for model, result in results for face in result.faces]
         return size_px, [
-            StoredFace(_whole_pixels(face, size_px), immich_score(face.detection.score), self._store(model, face))
+            replace(
+                face,
+                box_xyxy_px=_whole_pixels(face, size_px),
+                score=immich_score(face.score),
+                embedding=self._store(model, face),
+            )
             for face, model in _without_doubles(faces)
-            if immich_score(face.detection.score) >= min_score
+            if immich_score(face.score) >= min_score
         ]
 
     async def _detect(self, model: Model, photo: Upload) -> tuple[Model, PhotoResult]:
@@ -111,7 +102,7 @@ class FaceRecognition:
             detected = await self._inference[model].detect(photo, embed=False)
             return model, PhotoResult(detected.size_px, ())
 
-    def _store(self, model: Model, face: FaceResult) -> Float32[np.ndarray, "512"]:
+    def _store(self, model: Model, face: Face) -> Float32[np.ndarray, "512"]:
         assert face.embedding is not None
         embedder, columns = model.embedder_for(face.species)
         return self._blocks[embedder.metadata.space_id].store(face.embedding[columns])
@@ -128,18 +119,18 @@ def immich_score(score: float) -> float:
     return 1 - (1 - score) * (1 - DEFAULT_MIN_SCORE) / (1 - MIN_SCORE)
 
 
-def _whole_pixels(face: FaceResult, size_px: tuple[int, int]) -> tuple[int, int, int, int]:
-    left, top, right, bottom = face.detection.box_xyxy_px
+def _whole_pixels(face: Face, size_px: tuple[int, int]) -> Box:
+    left, top, right, bottom = face.box_xyxy_px
     width, height = size_px
     x1, y1 = (min(max(0, round(low)), size - 1) for low, size in ((left, width), (top, height)))
     x2, y2 = (min(max(low + 1, round(high)), size) for low, high, size in ((x1, right, width), (y1, bottom, height)))
-    return x1, y1, x2, y2
+    return Box(x1, y1, x2, y2)
 
 
-def _without_doubles(faces: Sequence[tuple[FaceResult, Model]]) -> list[tuple[FaceResult, Model]]:
+def _without_doubles(faces: Sequence[tuple[Face, Model]]) -> list[tuple[Face, Model]]:
     """Keep the best of faces that several models found at one place."""
-    best: list[tuple[FaceResult, Model]] = []
-    for face, model in sorted(faces, key=lambda each: -each[0].detection.score):
-        if not any(is_same_face(face.detection.box_xyxy_px, other.detection.box_xyxy_px) for other, _ in best):
+    best: list[tuple[Face, Model]] = []
+    for face, model in sorted(faces, key=lambda each: -each[0].score):
+        if not any(face.box_xyxy_px.is_same_face(other.box_xyxy_px) for other, _ in best):
             best.append((face, model))
     return best

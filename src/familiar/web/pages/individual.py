@@ -6,7 +6,7 @@ from fastapi import APIRouter, Form, Query, Request
 from fastapi.responses import JSONResponse, RedirectResponse, Response
 
 from familiar.core.errors import Contradiction, NotInGallery
-from familiar.core.gallery_types import FaceConfidence
+from familiar.core.gallery_types import AssignmentConfidence
 from familiar.core.names import unify_spelling
 from familiar.gallery.clustering.assignments import load_assignments
 from familiar.gallery.editing import corrections
@@ -43,7 +43,7 @@ async def individual(
 ) -> Response:
     """Show the individual's faces, the most doubtful or the most likely first."""
 
-    def read(gallery: Store) -> tuple[str | None, list[FaceConfidence], IdentityState, FlashMessage | None]:
+    def read(gallery: Store) -> tuple[str | None, list[AssignmentConfidence], IdentityState, FlashMessage | None]:
         with gallery.read():
             faces = face_confidences(gallery, identity)
             state = read_states(gallery, [identity])[identity]
@@ -157,6 +157,6 @@ async def confirm(
     return RedirectResponse(await service.executor.write_locked(confirm_all), 303)
 
 
-def is_doubtful(item: FaceConfidence) -> bool:
+def is_doubtful(item: AssignmentConfidence) -> bool:
     """Tell whether a face is unconfirmed and probably shows another individual."""
     return not item.face.by_user and item.probability is not None and item.probability < DOUBTFUL

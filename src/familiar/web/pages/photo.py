@@ -9,7 +9,7 @@ from fastapi.responses import HTMLResponse, RedirectResponse, Response
 from familiar.core.errors import FamiliarError
 from familiar.core.gallery_types import GalleryFace, GalleryPhoto
 from familiar.core.terminal_text import printable
-from familiar.detection.quality import box_intersection_px
+from familiar.core.types import Box
 from familiar.gallery.editing import corrections, manual_faces
 from familiar.gallery.editing.identity_state import IdentityState, check_identity_of_faces, read_states
 from familiar.gallery.search import listing
@@ -31,13 +31,12 @@ from familiar.web.uploads import photo_name
 
 router = APIRouter()
 Pixels = Annotated[float, Form(ge=-1e6, le=1e6, allow_inf_nan=False)]
-Box = tuple[float, float, float, float]
 MIN_FILLED = 0.95  # share of a photo from which a face leaves no room for another one
 
 
 async def box_from_form(left: Pixels, top: Pixels, right: Pixels, bottom: Pixels) -> Box:
     """Return the box of a form's fields, in pixels of the whole upright photo."""
-    return left, top, right, bottom
+    return Box(left, top, right, bottom)
 
 
 @router.get("/photos/{photo:int}")
@@ -162,8 +161,8 @@ def _assign_by_name(gallery: Store, face: GalleryFace, name: str, url: str, *, s
 def _is_filled(photo: GalleryPhoto, size_px: tuple[int, int]) -> bool:
     """Tell whether a face takes up so much of the photo that any other box would lie within it."""
     width, height = size_px
-    whole = (0.0, 0.0, float(width), float(height))
-    return any(box_intersection_px(face.box_xyxy_px, whole) >= MIN_FILLED * width * height for face in photo.faces)
+    whole = Box(0.0, 0.0, float(width), float(height))
+    return any(face.box_xyxy_px.intersection(whole) >= MIN_FILLED * width * height for face in photo.faces)
 
 
 def _path(service: Service, photo: GalleryPhoto) -> Path:

@@ -10,10 +10,10 @@ from jaxtyping import Float32
 
 from familiar.core.gallery_types import GalleryFace
 from familiar.core.recognition_types import Hit, Match
+from familiar.core.types import Face
 from familiar.gallery.search.listing import face
 from familiar.gallery.search.search import search_identities, search_photos
 from familiar.gallery.store.store import Store
-from familiar.web.inference import FaceResult
 from familiar.web.pages.crops import as_data_url
 from familiar.web.pages.render import render_page
 from familiar.web.service import ServiceDep
@@ -28,7 +28,7 @@ router = APIRouter()
 
 
 @dataclass(frozen=True)
-class SimilarFace:
+class SimilarPhoto:
     """A hit and the gallery's data of its face."""
 
     hit: Hit
@@ -36,7 +36,7 @@ class SimilarFace:
 
 
 @dataclass(frozen=True)
-class FaceAnswer:
+class Answer:
     """Who one face of the photo may be.
 
     Attributes:
@@ -52,8 +52,8 @@ class FaceAnswer:
     known: Match | None
     most_likely: Match | None
     others: list[Match]
-    photos_of_known: list[SimilarFace]
-    similar_faces: list[SimilarFace]
+    photos_of_known: list[SimilarPhoto]
+    similar_faces: list[SimilarPhoto]
 
 
 @router.get("/search")
@@ -69,7 +69,7 @@ async def search(request: Request, service: ServiceDep, photo: Annotated[UploadF
     faces = result.faces[:MAX_FACES]
     embeddings = [detected.embedding for detected in faces if detected.embedding is not None]
     results = await service.read_in_model_space(_search_all, embeddings)
-    answers = [_face_answer(detected, *rows) for detected, rows in zip(faces, results, strict=True)]
+    answers = [_answer(detected, *rows) for detected, rows in zip(faces, results, strict=True)]
     return await render_page(
         request,
         service,
@@ -82,23 +82,24 @@ async def search(request: Request, service: ServiceDep, photo: Annotated[UploadF
 
 def _search_all(
     gallery: Store, embeddings: list[Float32[np.ndarray, " d"]]
-) -> list[tuple[list[Match], list[SimilarFace]]]:
+) -> list[tuple[list[Match], list[SimilarPhoto]]]:
     with gallery.read():
         queries = [gallery.truncate_query(embedding) for embedding in embeddings]
         return [
             (
                 search_identities(gallery, query, MATCHES),
-                [SimilarFace(hit, face(gallery, hit.face)) for hit in search_photos(gallery, query, HITS)],
+                [SimilarPhoto(hit, face(gallery, hit.face)) for hit in search_photos(gallery, query, HITS)],
             )
             for query in queries
         ]
 
 
-def _face_answer(detected: FaceResult, matches: list[Match], similar: list[SimilarFace]) -> FaceAnswer:
+def _answer(detected: Face, matches: list[Match], similar: list[SimilarPhoto]) -> Answer:
+    assert detected.crop is not None
     known = next((match for match in matches if match.known), None)
     likely = [match for match in matches if match.probability is None or match.probability >= MIN_MENTIONED]
     shows_known = [known is not None and item.hit.identity == known.identity for item in similar]
-    return FaceAnswer(
+    return Answer(
         as_data_url(detected.crop),
         known,
         matches[0] if matches and known is None else None,
