@@ -1,7 +1,7 @@
 """Values that describe a gallery, its photos, faces and identities, and the changes to it.
 
 The gallery returns them, the HTTP API sends them and the client receives them. A field that is not described under
-"Attributes" is described with its type in `core.field_types`. The HTTP API documents them in the same words.
+"Attributes" is described with its type in `core.field_types`.
 """
 
 from dataclasses import dataclass, field
@@ -10,7 +10,6 @@ from typing import Annotated, Any, Generic, Literal, TypeVar
 from familiar.core.field_types import (
     NOT_IN_API,
     FaceIdentity,
-    FieldSpec,
     Landmarks,
     Name,
     Number,
@@ -124,7 +123,7 @@ class GalleryState:
 
     counts: Counts
     space_id: str
-    embedding_dim: Annotated[int, FieldSpec(examples=(128,))]
+    embedding_dim: int
     prefixes: tuple[int, ...]
     thresholds: MinSimilarities
     revision: int
@@ -209,7 +208,7 @@ class GalleryPhoto:
     photo: Number
     path: Text
     sha256: str
-    taken_at: Annotated[Text | None, FieldSpec(examples=("2024-06-01T12:00:00",))]
+    taken_at: Text | None
     faces: tuple[GalleryFace, ...]
 
 
@@ -295,8 +294,8 @@ class Decision:
     """
 
     number: int
-    kind: Annotated[str, FieldSpec(examples=("merge",))]
-    decided_at: Annotated[str, FieldSpec(examples=("2024-06-01T12:00:00+00:00",))]
+    kind: str
+    decided_at: str
     changes: int
 
 

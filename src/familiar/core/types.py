@@ -9,7 +9,7 @@ from typing import Annotated, Literal, NamedTuple, get_args
 import numpy as np
 from jaxtyping import UInt8
 
-from familiar.core.field_types import NOT_IN_API, FieldSpec, Landmarks, Text, Vector
+from familiar.core.field_types import NOT_IN_API, Landmarks, Text, Vector
 
 Label = Literal["cat", "dog", "person"]
 LABELS: tuple[Label, ...] = get_args(Label)
@@ -101,10 +101,8 @@ class Box(NamedTuple):
         return self.intersection(other) >= SAME_FACE_OVERLAP * min(self.area, other.area)
 
 
-PhotoBox = Annotated[
-    Box,
-    FieldSpec("Left, top, right, bottom in pixels of the upright photo.", ((40, 32, 168, 160),)),
-]
+PhotoBox = Box
+"""Left, top, right, bottom in pixels of the upright photo."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -8,7 +8,7 @@ from fastapi.routing import APIRoute
 from starlette.routing import BaseRoute, Route
 
 from familiar.web.api import faces, gallery, identities, inference, photos
-from familiar.web.api.openapi import COMMON_STATUSES, document, problems
+from familiar.web.api.openapi import COMMON, document
 
 __all__ = ["document", "router"]
 
@@ -37,7 +37,7 @@ def _with_method_errors(part: APIRouter) -> APIRouter:
     return part
 
 
-router = APIRouter(prefix="/api/v1", responses=problems(*COMMON_STATUSES))
+router = APIRouter(prefix="/api/v1", responses=COMMON, generate_unique_id_function=lambda route: route.name)
 # Routes are matched in turn: the most frequent ones come first.
 for _module in (inference, gallery, photos, faces, identities):
     router.include_router(_with_method_errors(_module.router))

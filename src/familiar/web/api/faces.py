@@ -8,21 +8,15 @@ from familiar.core.gallery_types import CorrectionResult, GalleryFace, GalleryPh
 from familiar.gallery.editing import corrections, manual_faces
 from familiar.gallery.search import listing
 from familiar.gallery.store.store import Store
-from familiar.web.api import images, pagination, requests
-from familiar.web.api.openapi import WRITE_STATUSES, problems
-from familiar.web.api.schemas import pydantic_type
+from familiar.web.api import images, pagination, requests, responses
+from familiar.web.api.openapi import EDIT, MISSING
 from familiar.web.service import ServiceDep
 
 router = APIRouter()
 
 
-@router.get(
-    "/faces/unassigned",
-    operation_id="list_unassigned_faces",
-    tags=["faces"],
-    response_model=pydantic_type(Page[GalleryFace]),
-)
-async def list_unassigned(
+@router.get("/faces/unassigned", tags=["faces"], response_model=responses.Page[responses.Face])
+async def list_unassigned_faces(
     service: ServiceDep, cursor: requests.Cursor = None, limit: requests.Limit = 100
 ) -> Page[GalleryFace]:
     """List faces without an identity, in the order of enrollment."""
@@ -31,88 +25,44 @@ async def list_unassigned(
     return pagination.page(results, limit, "unassigned faces", lambda face: (face.face,))
 
 
-@router.post(
-    "/faces/confirm",
-    operation_id="confirm_faces",
-    tags=["corrections"],
-    status_code=204,
-    response_class=Response,
-    responses=problems(404, *WRITE_STATUSES),
-)
-async def confirm(service: ServiceDep, body: requests.FacesRequest) -> None:
+@router.post("/faces/confirm", tags=["corrections"], status_code=204, response_class=Response, responses=EDIT)
+async def confirm_faces(service: ServiceDep, body: requests.FacesRequest) -> None:
     """Mark faces as confirmed in their current identity."""
     await service.executor.write(corrections.confirm, body.faces)
 
 
-@router.post(
-    "/faces/move",
-    operation_id="move_faces",
-    tags=["corrections"],
-    response_model=pydantic_type(CorrectionResult),
-    responses=problems(404, *WRITE_STATUSES),
-)
-async def move(service: ServiceDep, body: requests.MoveRequest) -> CorrectionResult:
+@router.post("/faces/move", tags=["corrections"], response_model=responses.CorrectionResult, responses=EDIT)
+async def move_faces(service: ServiceDep, body: requests.MoveRequest) -> CorrectionResult:
     """Assign faces to an identity. Conflict if a photo would show it twice, unless `same_photo` accepts that."""
     return await service.executor.write(corrections.move, body.faces, body.identity, same_photo=body.same_photo)
 
 
-@router.post(
-    "/faces/split",
-    operation_id="split_faces",
-    tags=["corrections"],
-    response_model=pydantic_type(CorrectionResult),
-    responses=problems(404, *WRITE_STATUSES),
-)
-async def split(service: ServiceDep, body: requests.SplitRequest) -> CorrectionResult:
+@router.post("/faces/split", tags=["corrections"], response_model=responses.CorrectionResult, responses=EDIT)
+async def split_faces(service: ServiceDep, body: requests.SplitRequest) -> CorrectionResult:
     """Move faces to a new identity. Conflict if two are in one photo, unless `same_photo` accepts that."""
     return await service.executor.write(corrections.split, body.faces, body.name, same_photo=body.same_photo)
 
 
-@router.post(
-    "/faces/reject",
-    operation_id="reject_faces",
-    tags=["corrections"],
-    response_model=pydantic_type(CorrectionResult),
-    responses=problems(404, *WRITE_STATUSES),
-)
-async def reject(service: ServiceDep, body: requests.RejectRequest) -> CorrectionResult:
+@router.post("/faces/reject", tags=["corrections"], response_model=responses.CorrectionResult, responses=EDIT)
+async def reject_faces(service: ServiceDep, body: requests.RejectRequest) -> CorrectionResult:
     """Remove faces from an identity, permanently (cannot-link)."""
     return await service.executor.write(corrections.reject, body.faces, body.identity)
 
 
-@router.post(
-    "/faces/mark-different",
-    operation_id="mark_faces_different",
-    tags=["corrections"],
-    status_code=204,
-    response_class=Response,
-    responses=problems(404, *WRITE_STATUSES),
-)
-async def mark_different(service: ServiceDep, body: requests.CannotLinkRequest) -> None:
+@router.post("/faces/mark-different", tags=["corrections"], status_code=204, response_class=Response, responses=EDIT)
+async def mark_faces_different(service: ServiceDep, body: requests.CannotLinkRequest) -> None:
     """Record that two faces show different individuals (cannot-link), and so do their identities."""
     await service.executor.write(corrections.mark_different, body.first_face, body.second_face)
 
 
-@router.get(
-    "/faces/{face}",
-    operation_id="get_face",
-    tags=["faces"],
-    response_model=pydantic_type(GalleryFace),
-    responses=problems(404),
-)
-async def face(service: ServiceDep, face: requests.PathNumber) -> GalleryFace:
+@router.get("/faces/{face}", tags=["faces"], response_model=responses.Face, responses=MISSING)
+async def get_face(service: ServiceDep, face: requests.PathNumber) -> GalleryFace:
     """Get a face."""
     return await service.executor.read(listing.face, face)
 
 
-@router.get(
-    "/faces/{face}/image",
-    operation_id="get_face_image",
-    tags=["faces"],
-    response_class=images.Jpeg,
-    responses=images.RESPONSES,
-)
-async def face_image(
+@router.get("/faces/{face}/image", tags=["faces"], response_class=images.Jpeg, responses=images.RESPONSES)
+async def get_face_image(
     service: ServiceDep, face: requests.PathNumber, side: requests.Side = 160, known: images.IfNoneMatch = None
 ) -> Response:
     """Get a square image of a face with some margin."""
@@ -125,14 +75,7 @@ async def face_image(
     return images.image_response(await service.thumbnails.face(path, photo.sha256, known_face.box_xyxy_px, side), known)
 
 
-@router.put(
-    "/faces/{face}/box",
-    operation_id="set_face_box",
-    tags=["manual faces"],
-    status_code=204,
-    response_class=Response,
-    responses=problems(404, *WRITE_STATUSES),
-)
+@router.put("/faces/{face}/box", tags=["manual faces"], status_code=204, response_class=Response, responses=EDIT)
 async def set_face_box(service: ServiceDep, face: requests.PathNumber, body: requests.FaceBoxRequest) -> None:
     """Change a face's box; a confirmed face keeps its identity, another is clustered again."""
     embedder = service.inference.embedder
@@ -144,14 +87,7 @@ async def set_face_box(service: ServiceDep, face: requests.PathNumber, body: req
     await service.executor.compute_then_write(change)
 
 
-@router.delete(
-    "/faces/{face}",
-    operation_id="delete_face",
-    tags=["manual faces"],
-    status_code=204,
-    response_class=Response,
-    responses=problems(404, *WRITE_STATUSES),
-)
+@router.delete("/faces/{face}", tags=["manual faces"], status_code=204, response_class=Response, responses=EDIT)
 async def delete_face(service: ServiceDep, face: requests.PathNumber) -> None:
     """Delete a detection that is not a face. `undo` restores it."""
     await service.executor.write(manual_faces.delete_face, face)

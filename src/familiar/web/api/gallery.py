@@ -12,19 +12,17 @@ from familiar.core.gallery_types import (
     Decision,
     GalleryState,
     MinSimilarities,
-    ModelMetadata,
     Question,
 )
+from familiar.gallery.clustering import cluster as clustering
 from familiar.gallery.clustering import review_queue
 from familiar.gallery.clustering.album import is_guess, load_album
 from familiar.gallery.clustering.calibration import calibration, clustering_calibration
-from familiar.gallery.clustering.cluster import cluster
-from familiar.gallery.editing.undo_log import decisions, undo
+from familiar.gallery.editing import undo_log
 from familiar.gallery.search import listing
 from familiar.gallery.store.store import Store
-from familiar.web.api import requests
-from familiar.web.api.openapi import WRITE_STATUSES, problems
-from familiar.web.api.schemas import RequestBody, pydantic_type
+from familiar.web.api import requests, responses
+from familiar.web.api.openapi import CONFLICT, EDIT, MISSING, WRITE
 from familiar.web.errors import HttpProblem
 from familiar.web.service import ServiceDep
 
@@ -33,22 +31,16 @@ MAX_QUESTIONS = 100
 router = APIRouter()
 
 
-@router.get("/gallery", operation_id="get_gallery", tags=["gallery"], response_model=pydantic_type(GalleryState))
-async def state(service: ServiceDep) -> GalleryState:
+@router.get("/gallery", tags=["gallery"], response_model=responses.GalleryState)
+async def get_gallery(service: ServiceDep) -> GalleryState:
     """Get the state of the gallery."""
     return await service.executor.read(
         _state, read_only=service.settings.read_only, has_model=service.inference.has_model
     )
 
 
-@router.get(
-    "/model",
-    operation_id="get_model",
-    tags=["gallery"],
-    response_model=pydantic_type(ModelMetadata),
-    responses=problems(404, 409),
-)
-async def model(
+@router.get("/model", tags=["gallery"], response_model=responses.Model, responses=MISSING | CONFLICT)
+async def get_model(
     service: ServiceDep,
     species: Annotated[str | None, Query(description="Of a router: that of the bundle for this species.")] = None,
 ) -> dict[str, Any]:
@@ -62,63 +54,41 @@ async def model(
     raise HttpProblem(HTTPStatus.NOT_FOUND, "no-bundle-for-species", detail)
 
 
-@router.post(
-    "/cluster",
-    operation_id="cluster",
-    tags=["gallery"],
-    response_model=pydantic_type(ClusterResult),
-    responses=problems(*WRITE_STATUSES),
-)
-async def cluster_faces(service: ServiceDep, body: requests.ClusterRequest) -> ClusterResult:
+@router.post("/cluster", tags=["gallery"], response_model=responses.ClusterResult, responses=WRITE)
+async def cluster(service: ServiceDep, body: requests.ClusterRequest) -> ClusterResult:
     """Cluster the unassigned faces, or with `rebuild` all, respecting all corrections."""
-    return await service.executor.write(cluster, threshold=body.threshold, rebuild=body.rebuild)
+    return await service.executor.write(clustering.cluster, threshold=body.threshold, rebuild=body.rebuild)
 
 
-@router.get(
-    "/questions",
-    operation_id="list_questions",
-    tags=["questions"],
-    response_model=pydantic_type(list[Question], RequestBody),
-)
-async def questions(service: ServiceDep, limit: Annotated[int, Query(ge=1, le=MAX_QUESTIONS)] = 10) -> list[Question]:
+@router.get("/questions", tags=["questions"], response_model=list[responses.ReviewQuestion])
+async def list_questions(
+    service: ServiceDep, limit: Annotated[int, Query(ge=1, le=MAX_QUESTIONS)] = 10
+) -> list[Question]:
     """List the most informative questions to review, by expected gain."""
     return await service.executor.read(review_queue.propose_questions, limit)
 
 
-@router.post(
-    "/questions/answer",
-    operation_id="answer_question",
-    tags=["questions"],
-    status_code=204,
-    response_class=Response,
-    responses=problems(404, *WRITE_STATUSES),
-)
-async def answer(service: ServiceDep, body: requests.AnswerRequest) -> None:
+@router.post("/questions/answer", tags=["questions"], status_code=204, response_class=Response, responses=EDIT)
+async def answer_question(service: ServiceDep, body: requests.AnswerRequest) -> None:
     """Answer a question. Conflict if its faces or identities have changed since it was listed."""
-    await service.executor.write(review_queue.answer_question, body.question, body.same)
+    await service.executor.write(review_queue.answer_question, Question(**dict(body.question)), body.same)
 
 
-@router.get("/decisions", operation_id="list_decisions", tags=["gallery"], response_model=pydantic_type(list[Decision]))
-async def last_decisions(service: ServiceDep, limit: requests.Limit = 20) -> list[Decision]:
+@router.get("/decisions", tags=["gallery"], response_model=list[responses.Decision])
+async def list_decisions(service: ServiceDep, limit: requests.Limit = 20) -> list[Decision]:
     """List the last changes that can be undone, newest first."""
-    return await service.executor.read(decisions, limit)
+    return await service.executor.read(undo_log.decisions, limit)
 
 
-@router.post(
-    "/undo",
-    operation_id="undo",
-    tags=["gallery"],
-    response_model=pydantic_type(Decision),
-    responses=problems(404, *WRITE_STATUSES),
-)
-async def undo_last(
+@router.post("/undo", tags=["gallery"], response_model=responses.Decision, responses=EDIT)
+async def undo(
     service: ServiceDep,
     decision: Annotated[
         int | None, Query(ge=1, le=LARGEST_NUMBER, description="Undo only if this is the last one.")
     ] = None,
 ) -> Decision:
     """Undo the last change and return it."""
-    return await service.executor.write(undo, decision)
+    return await service.executor.write(undo_log.undo, decision)
 
 
 def _state(gallery: Store, *, read_only: bool, has_model: bool) -> GalleryState:

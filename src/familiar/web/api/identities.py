@@ -7,21 +7,15 @@ from fastapi import APIRouter, Query
 from familiar.core.gallery_types import AssignmentConfidence, CorrectionResult, IdentitySummary, Page
 from familiar.gallery.editing import corrections
 from familiar.gallery.search import listing
-from familiar.web.api import pagination, requests
-from familiar.web.api.openapi import WRITE_STATUSES, problems
-from familiar.web.api.schemas import pydantic_type
+from familiar.web.api import pagination, requests, responses
+from familiar.web.api.openapi import EDIT, MISSING
 from familiar.web.service import ServiceDep
 
 router = APIRouter()
 
 
-@router.get(
-    "/identities",
-    operation_id="list_identities",
-    tags=["identities"],
-    response_model=pydantic_type(Page[IdentitySummary]),
-)
-async def identities(
+@router.get("/identities", tags=["identities"], response_model=responses.Page[responses.Identity])
+async def list_identities(
     service: ServiceDep,
     named: Annotated[
         bool | None, Query(description="Only identities with a name (true) or without one (false).")
@@ -38,8 +32,8 @@ async def identities(
     return pagination.page(results, limit, list_name, lambda tile: (tile.faces, tile.identity))
 
 
-@router.get("/names", operation_id="list_names", tags=["identities"], response_model=list[str])
-async def names(
+@router.get("/names", tags=["identities"], response_model=list[str])
+async def list_names(
     service: ServiceDep,
     prefix: Annotated[str, Query(max_length=200, description="Case-insensitive.")] = "",
     limit: requests.Limit = 10,
@@ -48,26 +42,19 @@ async def names(
     return await service.executor.read(listing.names, prefix, limit)
 
 
-@router.get(
-    "/identities/{identity}",
-    operation_id="get_identity",
-    tags=["identities"],
-    response_model=pydantic_type(IdentitySummary),
-    responses=problems(404),
-)
-async def identity(service: ServiceDep, identity: requests.PathNumber) -> IdentitySummary:
+@router.get("/identities/{identity}", tags=["identities"], response_model=responses.Identity, responses=MISSING)
+async def get_identity(service: ServiceDep, identity: requests.PathNumber) -> IdentitySummary:
     """Get an identity."""
     return await service.executor.read(listing.identity_summary, identity)
 
 
 @router.get(
     "/identities/{identity}/faces",
-    operation_id="list_faces_of_identity",
     tags=["identities"],
-    response_model=pydantic_type(Page[AssignmentConfidence]),
-    responses=problems(404),
+    response_model=responses.Page[responses.FaceConfidence],
+    responses=MISSING,
 )
-async def faces(
+async def list_faces_of_identity(
     service: ServiceDep, identity: requests.PathNumber, cursor: requests.Cursor = None, limit: requests.Limit = 100
 ) -> Page[AssignmentConfidence]:
     """List an identity's faces, the most likely first. A correction between two pages may shift the second one."""
@@ -77,26 +64,20 @@ async def faces(
     return pagination.page(results[start : start + limit + 1], limit, list_name, lambda _: (start + limit,))
 
 
-@router.patch(
-    "/identities/{identity}",
-    operation_id="name_identity",
-    tags=["corrections"],
-    response_model=pydantic_type(CorrectionResult),
-    responses=problems(404, *WRITE_STATUSES),
-)
-async def name(service: ServiceDep, identity: requests.PathNumber, body: requests.NameRequest) -> CorrectionResult:
+@router.patch("/identities/{identity}", tags=["corrections"], response_model=responses.CorrectionResult, responses=EDIT)
+async def name_identity(
+    service: ServiceDep, identity: requests.PathNumber, body: requests.NameRequest
+) -> CorrectionResult:
     """Name an identity. Conflict if another one has the name: merge both if they are the same."""
     return await service.executor.write(corrections.name_identity, identity, body.name, confirm=body.confirm)
 
 
 @router.post(
-    "/identities/{identity}/merge",
-    operation_id="merge_identities",
-    tags=["corrections"],
-    response_model=pydantic_type(CorrectionResult),
-    responses=problems(404, *WRITE_STATUSES),
+    "/identities/{identity}/merge", tags=["corrections"], response_model=responses.CorrectionResult, responses=EDIT
 )
-async def merge(service: ServiceDep, identity: requests.PathNumber, body: requests.MergeRequest) -> CorrectionResult:
+async def merge_identities(
+    service: ServiceDep, identity: requests.PathNumber, body: requests.MergeRequest
+) -> CorrectionResult:
     """Merge identities into this one. It keeps its name, or gets the first name that one of them has.
 
     Conflict if a photo shows two of them, unless `same_photo` accepts that.

@@ -5,7 +5,7 @@ from typing import Annotated
 from fastapi import Header
 from fastapi.responses import Response
 
-from familiar.web.api.openapi import Responses, problems
+from familiar.web.api.openapi import MISSING, Responses
 from familiar.web.thumbnails import Thumbnail
 
 IfNoneMatch = Annotated[str | None, Header(alias="If-None-Match", description="The ETag of the cached image.")]
@@ -29,4 +29,4 @@ def image_response(thumbnail: Thumbnail, if_none_match: str | None) -> Response:
     return Response(thumbnail.content, media_type=thumbnail.media_type, headers=headers)
 
 
-RESPONSES: Responses = {304: {"description": "The cached image is up to date."}} | problems(404)
+RESPONSES: Responses = {304: {"description": "The cached image is up to date."}} | MISSING

@@ -11,9 +11,6 @@ from familiar.core.field_types import Vector
 from familiar.core.gallery_types import SkippedPhoto
 from familiar.core.recognition_types import (
     DetectedPhoto,
-    DetectionResult,
-    EmbeddedFace,
-    PhotoVerificationResult,
     SearchResult,
     VerificationResult,
 )
@@ -23,9 +20,8 @@ from familiar.gallery.clustering.assignments import check_faces
 from familiar.gallery.search.search import Filter, search_identities, search_photos, verify_pair
 from familiar.gallery.search.search import verify as verify_identity_of
 from familiar.gallery.store.store import Store
-from familiar.web.api import requests
-from familiar.web.api.openapi import UPLOAD_STATUSES, problems
-from familiar.web.api.schemas import pydantic_type
+from familiar.web.api import requests, responses
+from familiar.web.api.openapi import MISSING, UPLOAD
 from familiar.web.errors import HttpProblem
 from familiar.web.service import Service, ServiceDep
 from familiar.web.uploads import receive
@@ -34,11 +30,7 @@ router = APIRouter()
 
 
 @router.post(
-    "/detect",
-    operation_id="detect",
-    tags=["inference"],
-    response_model=pydantic_type(DetectionResult[Face]),
-    responses=problems(*UPLOAD_STATUSES),
+    "/detect", tags=["inference"], response_model=responses.DetectionResult[responses.DetectedFace], responses=UPLOAD
 )
 async def detect(service: ServiceDep, files: requests.Photos) -> dict[str, Any]:
     """Detect the faces of photos."""
@@ -46,36 +38,20 @@ async def detect(service: ServiceDep, files: requests.Photos) -> dict[str, Any]:
 
 
 @router.post(
-    "/embed",
-    operation_id="embed",
-    tags=["inference"],
-    response_model=pydantic_type(DetectionResult[EmbeddedFace]),
-    responses=problems(*UPLOAD_STATUSES),
+    "/embed", tags=["inference"], response_model=responses.DetectionResult[responses.EmbeddedFace], responses=UPLOAD
 )
 async def embed(service: ServiceDep, files: requests.Photos) -> dict[str, Any]:
     """Detect and embed the faces of photos."""
     return await _detect_all(service, files, embed=True)
 
 
-@router.post(
-    "/search",
-    operation_id="search",
-    tags=["search"],
-    response_model=pydantic_type(SearchResult),
-    responses=problems(404),
-)
+@router.post("/search", tags=["search"], response_model=responses.SearchResult, responses=MISSING)
 async def search(service: ServiceDep, body: requests.SearchRequest) -> SearchResult:
     """Search for an embedding, or for a face of the gallery."""
     return await service.executor.read(_search, body)
 
 
-@router.post(
-    "/search/photo",
-    operation_id="search_photo",
-    tags=["search"],
-    response_model=pydantic_type(SearchResult),
-    responses=problems(*UPLOAD_STATUSES),
-)
+@router.post("/search/photo", tags=["search"], response_model=responses.SearchResult, responses=UPLOAD)
 async def search_photo(
     service: ServiceDep,
     photo: requests.Photo,
@@ -88,26 +64,19 @@ async def search_photo(
     return await service.read_in_model_space(_search_result, _embedding(face), query)
 
 
-@router.post(
-    "/verify",
-    operation_id="verify",
-    tags=["search"],
-    response_model=pydantic_type(PhotoVerificationResult),
-    responses=problems(*UPLOAD_STATUSES),
-)
+@router.post("/verify", tags=["search"], response_model=responses.PhotoVerificationResult, responses=UPLOAD)
 async def verify(service: ServiceDep, first: requests.Photo, second: requests.Photo) -> dict[str, Any]:
     """Decide whether the best faces of two photos show the same individual."""
     first_face, second_face = await _best_faces(service, first, second)
     answer = await service.read_in_model_space(verify_pair, _embedding(first_face), _embedding(second_face))
-    return vars(answer) | {"first": _face_body(first_face), "second": _face_body(second_face)}
+    return vars(answer) | {"first": first_face, "second": second_face}
 
 
 @router.post(
     "/identities/{identity}/verify",
-    operation_id="verify_identity",
     tags=["search"],
-    response_model=pydantic_type(VerificationResult),
-    responses=problems(404, *UPLOAD_STATUSES),
+    response_model=responses.VerificationResult,
+    responses=MISSING | UPLOAD,
 )
 async def verify_identity(
     service: ServiceDep, identity: requests.PathNumber, photo: requests.Photo
@@ -120,28 +89,20 @@ async def verify_identity(
 async def _detect_all(service: Service, files: Sequence[UploadFile], *, embed: bool) -> dict[str, Any]:
     """Return the fields of a `DetectionResult`."""
     skipped_uploads: list[SkippedPhoto] = []
-    photos: list[dict[str, Any]] = []
     async with receive(files, service.settings.limits, skipped=skipped_uploads) as uploads:
         results = await service.inference.detect_all(uploads, embed=embed)
     skipped = [f"{upload.name}: {upload.reason}" for upload in skipped_uploads]
-    for result in results:
-        if not isinstance(result, DetectedPhoto):
-            skipped.append(str(result))
-        else:
-            photos.append(vars(result) | {"faces": [_face_body(face) for face in result.faces]})
-    return {"photos": photos, "skipped": skipped}
+    photos = [result for result in results if isinstance(result, DetectedPhoto)]
+    return {
+        "photos": photos,
+        "skipped": skipped + [str(each) for each in results if not isinstance(each, DetectedPhoto)],
+    }
 
 
 async def _best_faces(service: Service, *files: UploadFile) -> list[Face]:
     """Detect and embed the best face of each photo. Raises NoFaceFound, UnreadablePhoto, HttpProblem."""
     async with receive(files, service.settings.limits) as uploads:
         return await service.inference.best_faces(uploads)
-
-
-def _face_body(face: Face) -> dict[str, Any]:
-    """Return the fields of an `EmbeddedFace` or a `Face`."""
-    arrays = {"landmarks_px": face.landmarks_px, "embedding": face.embedding}
-    return vars(face) | {name: None if array is None else array.tolist() for name, array in arrays.items()}
 
 
 def _embedding(face: Face) -> Vector:

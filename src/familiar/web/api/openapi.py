@@ -6,34 +6,36 @@ from typing import Any
 from fastapi import FastAPI
 from pydantic import Field
 
-from familiar.web.api.schemas import ApiModel
+from familiar.web.api.models import ApiModel
 from familiar.web.errors import MEDIA_TYPE
-
-COMMON_STATUSES = (400, 401, 403, 413, 422, 429, 503)
-WRITE_STATUSES = (409, 507)  # of a route that changes the gallery
-UPLOAD_STATUSES = (409, 415, 507)  # of a route that receives photos
-_SCHEMAS = "#/components/schemas/"
 
 
 class Problem(ApiModel):
     """Problem details (RFC 9457)."""
 
-    type: str = Field(
-        description="urn:familiar:problem: and the kind of problem.",
-        examples=["urn:familiar:problem:not-in-gallery"],
-    )
+    type: str = Field(examples=["urn:familiar:problem:not-in-gallery"])
+    """urn:familiar:problem: and the kind of problem."""
     title: str = Field(examples=["Not Found"])
     status: int = Field(examples=[404])
-    detail: str = Field(description="Cause and remedy, in one line.", examples=["album: has no face 17"])
+    detail: str = Field(examples=["album: has no face 17"])
+    """Cause and remedy, in one line."""
 
 
 Responses = dict[int | str, dict[str, Any]]
 
 
-def problems(*statuses: int) -> Responses:
+def _problems(*statuses: int) -> Responses:
     """Return the `responses` of a route that can answer these statuses with a problem."""
-    content = {MEDIA_TYPE: {"schema": {"$ref": _SCHEMAS + Problem.__name__}}}
+    content = {MEDIA_TYPE: {"schema": {"$ref": f"#/components/schemas/{Problem.__name__}"}}}
     return {status: {"description": HTTPStatus(status).phrase, "content": content} for status in statuses}
+
+
+COMMON = _problems(400, 401, 403, 413, 422, 429, 503)
+MISSING = _problems(404)  # of a route to a photo, face, identity or job
+CONFLICT = _problems(409)
+WRITE = _problems(409, 507)  # of a route that changes the gallery
+EDIT = MISSING | WRITE  # of a route that changes a photo, face or identity
+UPLOAD = _problems(409, 415, 507)  # of a route that receives photos
 
 
 def document(app: FastAPI) -> None:
@@ -42,9 +44,8 @@ def document(app: FastAPI) -> None:
 
     def openapi() -> dict[str, Any]:
         schema = make()
-        problem = Problem.model_json_schema()
-        components = schema.setdefault("components", {})
-        components.setdefault("schemas", {}).update({Problem.__name__: problem})
+        components = schema["components"]
+        components["schemas"][Problem.__name__] = Problem.model_json_schema()
         components["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
         schema["security"] = [{"token": []}, {}]
         return schema

@@ -12,9 +12,8 @@ from familiar.core.gallery_types import AdditionResult, GalleryPhoto, Page, Prog
 from familiar.gallery.editing import manual_faces
 from familiar.gallery.search import listing
 from familiar.gallery.store.store import Store
-from familiar.web.api import images, pagination, requests
-from familiar.web.api.openapi import UPLOAD_STATUSES, WRITE_STATUSES, problems
-from familiar.web.api.schemas import pydantic_type, read_as
+from familiar.web.api import images, pagination, requests, responses
+from familiar.web.api.openapi import EDIT, MISSING, UPLOAD, WRITE
 from familiar.web.errors import HttpProblem
 from familiar.web.service import ServiceDep
 from familiar.web.uploads import receive, store
@@ -22,8 +21,8 @@ from familiar.web.uploads import receive, store
 router = APIRouter()
 
 
-@router.get("/photos", operation_id="list_photos", tags=["photos"], response_model=pydantic_type(Page[GalleryPhoto]))
-async def photos(
+@router.get("/photos", tags=["photos"], response_model=responses.Page[responses.Photo])
+async def list_photos(
     service: ServiceDep, cursor: requests.Cursor = None, limit: requests.Limit = 100
 ) -> Page[GalleryPhoto]:
     """List all photos with their faces, in the order of enrollment."""
@@ -32,15 +31,8 @@ async def photos(
     return pagination.page(results, limit, "photos", lambda photo: (photo.photo,))
 
 
-@router.post(
-    "/photos",
-    operation_id="enroll_photos",
-    tags=["photos"],
-    status_code=202,
-    response_model=pydantic_type(Progress),
-    responses=problems(*UPLOAD_STATUSES),
-)
-async def enroll(
+@router.post("/photos", tags=["photos"], status_code=202, response_model=responses.Progress, responses=UPLOAD)
+async def enroll_photos(
     service: ServiceDep, response: Response, files: requests.Photos, previous_job: requests.PreviousJob = None
 ) -> Progress:
     """Enroll photos. They are stored on disk when this returns; a job then detects, embeds and clusters their faces.
@@ -59,28 +51,14 @@ async def enroll(
             return _accepted(response, service.jobs.begin(paths, skipped, previous_job))
 
 
-@router.post(
-    "/photos/folder",
-    operation_id="enroll_folder",
-    tags=["photos"],
-    status_code=202,
-    response_model=pydantic_type(Progress),
-    responses=problems(404, *WRITE_STATUSES),
-)
+@router.post("/photos/folder", tags=["photos"], status_code=202, response_model=responses.Progress, responses=EDIT)
 async def enroll_folder(service: ServiceDep, response: Response, body: requests.EnrollFolderRequest) -> Progress:
     """Enroll all photos of a folder on the server. They stay in their folder."""
     folder = service.allowed_paths.resolve_user_path(body.folder)
     return _accepted(response, service.jobs.submit([folder]))
 
 
-@router.post(
-    "/photos/redetect",
-    operation_id="redetect",
-    tags=["photos"],
-    status_code=202,
-    response_model=pydantic_type(Progress),
-    responses=problems(*WRITE_STATUSES),
-)
+@router.post("/photos/redetect", tags=["photos"], status_code=202, response_model=responses.Progress, responses=WRITE)
 async def redetect(service: ServiceDep, response: Response, body: requests.RedetectRequest) -> Progress:
     """Look again at the photos in which no face was found; with another detector at all photos.
 
@@ -89,26 +67,14 @@ async def redetect(service: ServiceDep, response: Response, body: requests.Redet
     return _accepted(response, service.jobs.submit_redetection(body.detector))
 
 
-@router.get(
-    "/photos/{photo}",
-    operation_id="get_photo",
-    tags=["photos"],
-    response_model=pydantic_type(GalleryPhoto),
-    responses=problems(404),
-)
-async def photo(service: ServiceDep, photo: requests.PathNumber) -> GalleryPhoto:
+@router.get("/photos/{photo}", tags=["photos"], response_model=responses.Photo, responses=MISSING)
+async def get_photo(service: ServiceDep, photo: requests.PathNumber) -> GalleryPhoto:
     """Get a photo with its faces."""
     return await service.executor.read(listing.photo, photo)
 
 
-@router.get(
-    "/photos/{photo}/image",
-    operation_id="get_photo_image",
-    tags=["photos"],
-    response_class=images.Jpeg,
-    responses=images.RESPONSES,
-)
-async def photo_image(
+@router.get("/photos/{photo}/image", tags=["photos"], response_class=images.Jpeg, responses=images.RESPONSES)
+async def get_photo_image(
     service: ServiceDep, photo: requests.PathNumber, side: requests.Side = 1600, known: images.IfNoneMatch = None
 ) -> Response:
     """Get the upright photo without its metadata, such as place and time."""
@@ -122,12 +88,7 @@ async def photo_image(
 
 
 @router.post(
-    "/photos/{photo}/faces",
-    operation_id="add_face",
-    tags=["manual faces"],
-    status_code=201,
-    response_model=pydantic_type(AdditionResult),
-    responses=problems(404, *WRITE_STATUSES),
+    "/photos/{photo}/faces", tags=["manual faces"], status_code=201, response_model=responses.NewFace, responses=EDIT
 )
 async def add_face(
     service: ServiceDep, response: Response, photo: requests.PathNumber, body: requests.FaceBoxRequest
@@ -144,8 +105,8 @@ async def add_face(
     return AdditionResult(face)
 
 
-@router.get("/jobs", operation_id="list_jobs", tags=["photos"], response_model=pydantic_type(list[Progress]))
-async def jobs(service: ServiceDep) -> list[Progress]:
+@router.get("/jobs", tags=["photos"], response_model=list[responses.Progress])
+async def list_jobs(service: ServiceDep) -> list[Progress]:
     """List the last 50 jobs, newest first."""
     return service.jobs.all()
 
@@ -157,29 +118,17 @@ async def _job(service: ServiceDep, number: str) -> Progress:
 Job = Annotated[Progress, Depends(_job)]
 
 
-@router.get(
-    "/jobs/{number}",
-    operation_id="get_job",
-    tags=["photos"],
-    response_model=pydantic_type(Progress),
-    responses=problems(404),
-)
-async def job(job: Job) -> Progress:
+@router.get("/jobs/{number}", tags=["photos"], response_model=responses.Progress, responses=MISSING)
+async def get_job(job: Job) -> Progress:
     """Get the progress of a job."""
     return job
 
 
-@router.get(
-    "/jobs/{number}/events",
-    operation_id="watch_job",
-    tags=["photos"],
-    response_class=EventSourceResponse,
-    responses=problems(404),
-)
-async def events(service: ServiceDep, job: Job) -> AsyncIterator[Annotated[Progress, read_as(Progress)]]:
+@router.get("/jobs/{number}/events", tags=["photos"], response_class=EventSourceResponse, responses=MISSING)
+async def watch_job(service: ServiceDep, job: Job) -> AsyncIterator[responses.Progress]:
     """Watch a job: its progress at each change, as server-sent events, until it ends."""
     async for progress in service.jobs.watch(job.number):
-        yield progress
+        yield responses.Progress.model_validate(progress)
 
 
 def _accepted(response: Response, progress: Progress) -> Progress:

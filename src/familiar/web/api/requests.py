@@ -4,17 +4,15 @@ from typing import Annotated, Literal
 
 from fastapi import File, Query, UploadFile
 from fastapi import Path as InPath
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import Field, model_validator
 
 from familiar.core.field_types import LARGEST_NUMBER
-from familiar.core.gallery_types import Question
-from familiar.web.api.schemas import WHOLE_NUMBER, RequestBody, read_as
+from familiar.web.api.models import WHOLE_NUMBER, RequestBody, RequestNumber
+from familiar.web.api.responses import ReviewQuestion
 
 _MAX_COORDINATE_PX = 1_000_000.0
 _TIME = r"^[0-9]{4}(-[0-9]{2}(-[0-9]{2}(T[0-9]{2}(:[0-9]{2}(:[0-9]{2})?)?)?)?)?$"
 
-
-Number = Annotated[int, Field(ge=1, le=LARGEST_NUMBER, examples=[17]), WHOLE_NUMBER]
 PathNumber = Annotated[int, InPath(ge=1, le=LARGEST_NUMBER, examples=[17])]
 Cursor = Annotated[
     str | None,
@@ -69,86 +67,72 @@ SamePhoto = Annotated[
 
 
 class EnrollFolderRequest(RequestBody):
-    folder: str = Field(
-        min_length=1,
-        max_length=4096,
-        description="A folder on the server, within its roots: absolute, or relative to one of them.",
-        examples=["holiday/2024"],
-    )
+    folder: str = Field(min_length=1, max_length=4096, examples=["holiday/2024"])
+    """A folder on the server, within its roots: absolute, or relative to one of them."""
 
 
 DetectorName = Literal["pets", "auto"]
 
 
 class RedetectRequest(RequestBody):
-    detector: DetectorName | None = Field(
-        default=None,
-        description="pets: look for cats and dogs; auto: also for people. None: for what the gallery has looked for.",
-    )
+    detector: DetectorName | None = None
+    """pets: look for cats and dogs; auto: also for people. null: for what the gallery has looked for."""
 
 
 class NameRequest(RequestBody):
     name: NameText
-    confirm: bool = Field(False, description="Also mark every face of the identity as confirmed.")
+    confirm: bool = False
+    """Also mark every face of the identity as confirmed."""
 
 
 class MergeRequest(RequestBody):
-    identities: list[Number] = Field(
-        min_length=1, max_length=1000, description="The identities to merge into this one.", examples=[[5, 9]]
-    )
+    identities: list[RequestNumber] = Field(min_length=1, max_length=1000, examples=[[5, 9]])
+    """The identities to merge into this one."""
     same_photo: SamePhoto = False
 
 
 class FacesRequest(RequestBody):
-    faces: list[Number] = Field(min_length=1, max_length=10_000, examples=[[17, 18]])
+    faces: list[RequestNumber] = Field(min_length=1, max_length=10_000, examples=[[17, 18]])
 
 
 class MoveRequest(FacesRequest):
-    identity: Number = Field(description="The identity that the faces show.")
+    identity: RequestNumber
+    """The identity that the faces show."""
     same_photo: SamePhoto = False
 
 
 class SplitRequest(FacesRequest):
-    name: NameText | None = Field(None, description="Name of the new identity; null: none.")
+    name: NameText | None = None
+    """Name of the new identity; null: none."""
     same_photo: SamePhoto = False
 
 
 class RejectRequest(FacesRequest):
-    identity: Number | None = Field(None, description="Identity to reject; null means each face's current identity.")
+    identity: RequestNumber | None = None
+    """Identity to reject; null means each face's current identity."""
 
 
 class CannotLinkRequest(RequestBody):
-    first_face: Number
-    second_face: Number
+    first_face: RequestNumber
+    second_face: RequestNumber
 
 
 class ClusterRequest(RequestBody):
-    threshold: float | None = Field(
-        None,
-        ge=-1,
-        le=1,
-        description="Minimum similarity of faces of one individual; null: the gallery's threshold.",
-    )
-    rebuild: bool = Field(False, description="Cluster again all faces that are neither named nor confirmed.")
+    threshold: float | None = Field(None, ge=-1, le=1)
+    """Minimum similarity of faces of one individual; null: the gallery's threshold."""
+    rebuild: bool = False
+    """Cluster again all faces that are neither named nor confirmed."""
 
 
 class AnswerRequest(RequestBody):
-    question: Annotated[
-        Question,
-        read_as(Question, RequestBody),
-        AfterValidator(lambda model: Question(**dict(model))),
-        Field(description="The question as returned by `list_questions`."),
-    ]
+    question: ReviewQuestion
+    """The question as returned by `list_questions`."""
     same: bool
 
 
 class FaceBoxRequest(RequestBody):
-    box_xyxy_px: list[Pixels] = Field(
-        min_length=4,
-        max_length=4,
-        description="Left, top, right, bottom in pixels of the upright photo.",
-        examples=[[40, 32, 168, 160]],
-    )
+    box_xyxy_px: list[Pixels] = Field(min_length=4, max_length=4, examples=[[40, 32, 168, 160]])
+    """Left, top, right, bottom in pixels of the upright photo."""
 
     @property
     def box(self) -> tuple[float, float, float, float]:
@@ -166,26 +150,26 @@ class FaceBoxRequest(RequestBody):
 class SearchFilter(RequestBody):
     """The faces to search; null: no restriction."""
 
-    identities: Annotated[list[Number] | None, Field(max_length=1000)] = None
+    identities: Annotated[list[RequestNumber] | None, Field(max_length=1000)] = None
     species: Annotated[str | None, Field(max_length=100, examples=["cat"])] = None
-    since: Annotated[Time | None, Field(description="Only photos taken then or later.")] = None
-    until: Annotated[Time | None, Field(description="Only photos taken then or earlier.")] = None
+    since: Time | None = None
+    """Only photos taken then or later."""
+    until: Time | None = None
+    """Only photos taken then or earlier."""
 
 
 class SearchRequest(RequestBody):
     """The query: exactly one of `embedding` and `face`."""
 
-    embedding: list[Component] | None = Field(
-        None, min_length=1, max_length=4096, description="A unit vector of one of the gallery's lengths."
-    )
-    face: Number | None = Field(None, description="A face of the gallery; it is among the results itself.")
+    embedding: list[Component] | None = Field(None, min_length=1, max_length=4096)
+    """A unit vector of one of the gallery's lengths."""
+    face: RequestNumber | None = None
+    """A face of the gallery; it is among the results itself."""
     k: K = 10
-    by: ResultKind | None = Field(
-        None, description="Return only photos, or only identities, in half the time; null: both."
-    )
-    prefix: Annotated[int, Field(ge=1, le=4096), WHOLE_NUMBER] | None = Field(
-        None, description="Search photos by this many leading dimensions of the embedding, which is faster."
-    )
+    by: ResultKind | None = None
+    """Return only photos, or only identities, in half the time; null: both."""
+    prefix: Annotated[int, Field(ge=1, le=4096), WHOLE_NUMBER] | None = None
+    """Search photos by this many leading dimensions of the embedding, which is faster."""
     filter: SearchFilter = SearchFilter()
 
     @model_validator(mode="after")

@@ -1,4 +1,4 @@
-"""The API's models are made from the types that gallery, API and client share."""
+"""The API sends the types that gallery, API and client share, and the client reads them."""
 
 import dataclasses
 import inspect
@@ -7,10 +7,11 @@ import pkgutil
 from collections.abc import Iterator
 from importlib import import_module
 from itertools import combinations
-from typing import Annotated, Any, get_type_hints
+from typing import Any, get_type_hints
 
+import numpy as np
 import pytest
-from pydantic import BaseModel, TypeAdapter, ValidationError
+from pydantic import ValidationError
 
 import familiar.client
 import familiar.core
@@ -19,15 +20,16 @@ import familiar.web
 from familiar.client.responses import parse_response
 from familiar.core import gallery_types, recognition_types
 from familiar.core.errors import FamiliarError
-from familiar.core.field_types import FieldSpec, Number, Text, is_in_api
+from familiar.core.field_types import is_in_api
 from familiar.core.gallery_types import GalleryFace, GalleryPhoto, Page, Progress, Question, SkippedPhoto
 from familiar.core.recognition_types import DetectedPhoto, DetectionResult, EmbeddedFace
 from familiar.core.types import Box, Face
-from familiar.web.api.openapi import Problem
-from familiar.web.api.schemas import RequestBody, pydantic_type
+from familiar.web.api import responses
+from familiar.web.api.models import ApiModel
 
 FACE = GalleryFace(
     box_xyxy_px=Box(1.0, 2.0, 3.0, 4.5),
+    landmarks_px=None,
     score=0.75,
     quality=0.5,
     species="cat",
@@ -39,31 +41,37 @@ FACE = GalleryFace(
 )
 PHOTO = GalleryPhoto(1, "a.jpg", "00ff", None, (FACE, dataclasses.replace(FACE, face=6, identity=None, name=None)))
 QUESTION = Question("merge", 1, 2, None, 3, 0.5, 0.5, 1.0)
+NAMES = {
+    "AdditionResult": "NewFace",
+    "AssignmentConfidence": "FaceConfidence",
+    "DetectedPhoto": "PhotoFaces",
+    "Face": "DetectedFace",
+    "GalleryFace": "Face",
+    "GalleryPhoto": "Photo",
+    "IdentitySummary": "Identity",
+    "MinSimilarities": "Thresholds",
+    "ModelMetadata": "Model",
+    "Question": "ReviewQuestion",
+    "SpeciesClustering": "SpeciesThreshold",
+}  # of shared types, in the OpenAPI document
 
 
-def to_json(shared_type: Any, value: Any) -> Any:
-    adapter = TypeAdapter(pydantic_type(shared_type))
-    return json.loads(adapter.dump_json(adapter.validate_python(value, from_attributes=True)))
+def to_json(model: type[ApiModel], value: Any) -> Any:
+    return json.loads(model.model_validate(value).model_dump_json())
 
 
 def declared_types() -> Iterator[tuple[type, frozenset[str]]]:
-    """List the dataclasses and pydantic models of core, gallery, web and client with their fields.
-
-    Without requests: two that do different things may have the same parameters.
-    """
+    """List the classes of core, gallery, web and client with their fields as dataclasses."""
     for package in (familiar.core, familiar.gallery, familiar.web, familiar.client):
         for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
             for item in vars(import_module(module.name)).values():
-                if inspect.isclass(item) and item.__module__ == module.name and not issubclass(item, RequestBody):
-                    if dataclasses.is_dataclass(item):
-                        yield item, frozenset(field.name for field in dataclasses.fields(item))
-                    elif issubclass(item, BaseModel):
-                        yield item, frozenset(item.model_fields)
+                if inspect.isclass(item) and item.__module__ == module.name:
+                    yield item, frozenset(getattr(item, "__dataclass_fields__", ()))
 
 
 def test_every_type_is_declared_once():
     types = {item: fields for item, fields in declared_types() if fields}
-    assert {GalleryFace, Problem} <= types.keys()
+    assert GalleryFace in types
     twice = [
         (first.__name__, second.__name__)
         for first, second in combinations(types, 2)
@@ -74,80 +82,46 @@ def test_every_type_is_declared_once():
 
 @pytest.mark.parametrize("module", [gallery_types, recognition_types])
 def test_every_shared_type_has_a_docstring_and_a_model(module: Any):
-    types = [item for item in vars(module).values() if inspect.isclass(item) and item.__module__ == module.__name__]
+    types: list[type[Any]] = [
+        item for item in vars(module).values() if inspect.isclass(item) and item.__module__ == module.__name__
+    ]
     assert len(types) > 7
-    for shared_type in types:
+    for shared_type in (*types, Face):
         assert shared_type.__doc__
         assert not shared_type.__doc__.startswith(f"{shared_type.__name__}(")  # as a dataclass without one has
-        if not getattr(shared_type, "__parameters__", ()):
-            fields = set(pydantic_type(shared_type).model_fields)
-            hints = get_type_hints(shared_type, include_extras=True)
-            assert fields == {name for name, hint in hints.items() if is_in_api(hint)}
-
-
-@dataclasses.dataclass(frozen=True)
-class Sample:
-    """A sample, or None.
-
-    Its second paragraph.
-
-    Attributes:
-        label: A label that needs
-            two lines; None: no label.
-    """
-
-    number: Number
-    label: Annotated[Text | None, FieldSpec("Is replaced.", ("a",))]
-    size_px: tuple[int, int]
-    names: tuple[str, ...]
+        model = getattr(responses, NAMES.get(shared_type.__name__, shared_type.__name__))
+        hints = get_type_hints(shared_type, include_extras=True)
+        assert set(model.model_fields) == {name for name, hint in hints.items() if is_in_api(hint)}
 
 
 def test_schema_has_descriptions_examples_and_constraints():
-    schema = pydantic_type(Sample).model_json_schema()
-    assert schema["description"] == "A sample, or null.\n\nIts second paragraph."
-    label = schema["properties"]["label"]
-    assert (label["description"], label["examples"]) == ("A label that needs two lines; null: no label.", ["a"])
-    number = schema["properties"]["number"]
+    schema = responses.Photo.model_json_schema()
+    assert schema["description"] == "A photo of the gallery."
+    number, taken_at, sha256 = (schema["properties"][name] for name in ("photo", "taken_at", "sha256"))
     assert (number["minimum"], number["maximum"], number["examples"]) == (1, 2**53 - 1, [17])
-    size = schema["properties"]["size_px"]
-    assert (size["minItems"], size["maxItems"], size["items"]) == (2, 2, {"type": "integer"})
-    assert "minItems" not in schema["properties"]["names"]
-
-
-def test_rejects_docstring_of_unknown_attribute():
-    @dataclasses.dataclass
-    class Wrong:
-        """Wrong.
-
-        Attributes:
-            number: Misspelled.
-        """
-
-        numbers: int
-
-    with pytest.raises(AssertionError, match="does not exist"):
-        pydantic_type(Wrong)
+    assert (taken_at["description"], taken_at["examples"]) == ("ISO 8601, local time.", ["2024-06-01T12:00:00"])
+    assert sha256["description"] == "Of its content, as hex."
 
 
 def test_json_is_parsed_to_the_same_value():
     progress = Progress("3", "failed", 2, 1, skipped=(SkippedPhoto("a", "b"),), skipped_count=1, error="c")
-    for shared_type, value in ((Page[GalleryPhoto], Page((PHOTO,), "x")), (Progress, progress), (Question, QUESTION)):
-        assert parse_response(shared_type, to_json(shared_type, value)) == value
+    for model, shared_type, value in (
+        (responses.Page[responses.Photo], Page[GalleryPhoto], Page((PHOTO,), "x")),
+        (responses.Progress, Progress, progress),
+        (responses.ReviewQuestion, Question, QUESTION),
+    ):
+        assert parse_response(shared_type, to_json(model, value)) == value
 
 
 def test_detected_face_is_sent_without_and_embedded_face_with_embedding():
-    body = {
-        "box_xyxy_px": (0, 0, 1, 1),
-        "landmarks_px": None,
-        "score": 1,
-        "quality": 1,
-        "label": None,
-        "embedding": [0.6, 0.8],
-        "species": "cat",
-    }
-    for face_type, sent in ((Face, False), (EmbeddedFace, True)):
-        photos = {"photos": [{"name": "a", "size_px": (8, 9), "faces": [body]}], "skipped": []}
-        content = to_json(DetectionResult[face_type], photos)
+    landmarks = np.array([[0, 0], [1, 0], [0.5, 1]], np.float32)
+    face = Face(Box(0, 0, 1, 1), landmarks, 1, 1, None, np.array([0.6, 0.8], np.float32), "cat")
+    for model, face_type, sent in (
+        (responses.DetectedFace, Face, False),
+        (responses.EmbeddedFace, EmbeddedFace, True),
+    ):
+        photos = {"photos": [{"name": "a", "size_px": (8, 9), "faces": [face]}], "skipped": []}
+        content = to_json(responses.DetectionResult[model], photos)
         assert ("embedding" in content["photos"][0]["faces"][0]) == sent
         (photo,) = parse_response(DetectionResult[face_type], content).photos
         assert isinstance(photo, DetectedPhoto)
@@ -157,15 +131,15 @@ def test_detected_face_is_sent_without_and_embedded_face_with_embedding():
 
 def test_text_is_printable_and_numbers_are_finite():
     hostile = dataclasses.replace(PHOTO, path="\udcff\n.jpg", faces=())
-    assert to_json(GalleryPhoto, hostile)["path"] == r"\xff\n.jpg"
+    assert to_json(responses.Photo, hostile)["path"] == r"\xff\n.jpg"
     for wrong in (dataclasses.replace(FACE, score=float("nan")), dataclasses.replace(FACE, face=0)):
         with pytest.raises(ValidationError):
-            to_json(GalleryFace, wrong)
+            to_json(responses.Face, wrong)
 
 
 def test_request_is_strict_but_takes_whole_floats():
     question = dataclasses.asdict(QUESTION)
-    model = pydantic_type(Question, RequestBody)
+    model = responses.ReviewQuestion
     assert dict(model.model_validate(question | {"first_face": 1.0, "second": 3.0})) == question
     for wrong in ({"first_face": "1"}, {"first_face": 1.5}, {"second": 0}, {"kind": "other"}, {"more": 1}):
         with pytest.raises(ValidationError):
@@ -173,7 +147,7 @@ def test_request_is_strict_but_takes_whole_floats():
 
 
 def test_client_ignores_unknown_and_rejects_missing_fields():
-    content = to_json(GalleryPhoto, PHOTO)
+    content = to_json(responses.Photo, PHOTO)
     assert parse_response(GalleryPhoto, content | {"new": 1}) == PHOTO
     for name in content:
         with pytest.raises(FamiliarError, match="unexpected response"):
