@@ -1,24 +1,16 @@
 """Error responses of the middleware: problem details, or a short HTML page in a browser."""
 
-from html import escape
 from http import HTTPStatus
+from pathlib import Path
 
 from starlette.datastructures import Headers
 from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.types import Scope
 
+from familiar.core.templating import render_template
 from familiar.web.errors import MEDIA_TYPE, HttpProblem, problem_details, problem_headers
 
-PAGE = """<!doctype html>
-<html lang="en">
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width">
-<title>{title} - familiar</title>
-<h1>{title}</h1>
-<p>{detail}</p>
-<p><a href="/">To the album</a></p>
-</html>
-"""
+TEMPLATES = Path(__file__).parents[1] / "templates"
 
 
 def wants_page(scope: Scope) -> bool:
@@ -42,6 +34,6 @@ def error_response(error: HttpProblem, scope: Scope) -> Response:
     if error.status is HTTPStatus.UNAUTHORIZED:
         extra["WWW-Authenticate"] = "Bearer"
     if opens_page(scope):
-        page = PAGE.format(title=error.status.phrase, detail=escape(str(error)))
+        page = render_template(TEMPLATES, "error_outside.html", title=error.status.phrase, detail=str(error))
         return HTMLResponse(page, error.status, extra)
     return JSONResponse(problem_details(error), error.status, extra, media_type=MEDIA_TYPE)

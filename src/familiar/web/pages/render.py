@@ -8,13 +8,12 @@ from typing import Any
 from fastapi import Request
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import HTMLResponse
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from jinja2 import Environment
 
 from familiar.core.errors import CorruptGallery
 from familiar.core.gallery_types import Counts, Decision
 from familiar.core.likelihood import likelihood
-from familiar.core.plural import pluralize
-from familiar.core.terminal_text import printable
+from familiar.core.templating import template_environment
 from familiar.gallery.editing.undo_log import decisions
 from familiar.gallery.lost_pets.reports import has_reports
 from familiar.gallery.search.listing import counts
@@ -204,23 +203,15 @@ def _read_frame(gallery: Store) -> tuple[Decision | None, Counts, bool]:
 
 
 def _make_environment() -> Environment:
-    environment = Environment(
-        loader=FileSystemLoader(TEMPLATES),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
+    environment = template_environment(TEMPLATES)
     environment.filters |= {
         "percent": percent,
         "fine_percent": fine_percent,
         "similarity": similarity,
         "likelihood": likelihood,
-        "pluralize": pluralize,
         "day": day,
         "photo_name": photo_name,
         "undo_label": undo_label,
-        "printable": printable,
     }
     environment.globals |= {"display_name": display_name, "format_number": format_number}
     return environment
