@@ -266,21 +266,25 @@ def draw_augmentations(bench: Bench, augmentations: Mapping[str, Training]) -> N
 def draw_robustness(bench: Bench, augmentations: Mapping[str, Training]) -> None:
     """Draw similarity drops without and with the augmentation, published and ours, as bars side by side."""
     figure_, (axes,) = panels(1, 3.9)
-    ours = {name: bench.results(augmentations[name], "cats").robustness.corruptions for name in (NONE, ALL)}
+    ours = {
+        name: [
+            bench.results(augmentations[name], "cats").figures[f"robustness.corruptions.{degradation}.similarity_drop"]
+            for degradation in PUBLISHED_DROPS
+        ]
+        for name in (NONE, ALL)
+    }
     series = {
         "published cats, before blur and holes": [PUBLISHED_DROPS[degradation][0] for degradation in PUBLISHED_DROPS],
         "published cats, after": [PUBLISHED_DROPS[degradation][1] for degradation in PUBLISHED_DROPS],
-        "ours, no augmentation": [ours[NONE][degradation].similarity_drop for degradation in PUBLISHED_DROPS],
-        "ours, all eleven": [ours[ALL][degradation].similarity_drop for degradation in PUBLISHED_DROPS],
+        "ours, no augmentation": [drop.value for drop in ours[NONE]],
+        "ours, all eleven": [drop.value for drop in ours[ALL]],
     }
     colors = (LIGHT.series[4], LIGHT.series[0], LIGHT.series[1], LIGHT.series[5])
     for index, ((name, values), color) in enumerate(zip(series.items(), colors, strict=True)):
         positions = [group + (index - 1.5) * 0.2 for group in range(len(values))]
         axes.bar(positions, values, width=0.18, color=color, label=name)
         if index >= 2:
-            spans = [
-                ours[(NONE, ALL)[index - 2]][degradation].interval["similarity_drop"] for degradation in PUBLISHED_DROPS
-            ]
+            spans = [drop.interval for drop in ours[(NONE, ALL)[index - 2]]]
             axes.vlines(positions, *zip(*spans, strict=True), color=LIGHT.ink, linewidth=1.4)
     axes.set_xticks(range(len(PUBLISHED_DROPS)), list(PUBLISHED_DROPS))
     axes.set_ylabel("similarity drop", color=LIGHT.ink, fontsize=TEXT_PT)

@@ -6,6 +6,7 @@ from statistics import mean
 
 import numpy as np
 
+from familiar.evaluation.results.figures import names_between
 from papers.bench import Bench, Evaluation, Training
 from papers.facenet import BATCH_128
 from papers.figures import Results, number, over_seeds, paired, table
@@ -147,12 +148,13 @@ def group_table(bench: Bench, group: dict[str, list[Training]]) -> str:
 
 
 def quality_table(bench: Bench) -> str:
-    sweeps = [bench.results(training, QUALITY.label).robustness.sweeps for training in REFERENCE]
-    rows = [
-        [name, f"{points[0].severity:g}", *(number(mean(getattr(p, figure) for p in points)) for figure in FIGURES)]
-        for name in ("jpeg", "downscale")
-        for points in zip(*(sweep[name] for sweep in sweeps), strict=True)
-    ]
+    runs = [bench.results(training, QUALITY.label).figures for training in REFERENCE]
+    rows = []
+    for name in ("jpeg", "downscale"):
+        sweep = f"robustness.sweeps.{name}"
+        for index in names_between(runs[0], sweep, "severity"):
+            means = (mean(figures[f"{sweep}.{index}.{each}"].value for figures in runs) for each in FIGURES)
+            rows.append([name, f"{runs[0][f'{sweep}.{index}.severity'].value:g}", *map(number, means)])
     return table(["change", "quality, or share of the side", "recall@1", "ROC AUC"], rows)
 
 
