@@ -7,6 +7,8 @@ from papers import best
 from papers.bench import Bench, Training
 from papers.shared import CATS, DEV_TRAIN, PEOPLE
 
+from familiar.evaluation.results.figures import Figure
+
 HELD_OUT_AUC = {
     "people-112": 0.90,
     "people-192": 0.93,
@@ -25,7 +27,7 @@ def bench_with_results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, **more: 
 
     def results(training: Training, label: str) -> dict[str, dict[str, float]]:
         assert label == best.HELD_OUT
-        return {"verification": {"auc": aucs[training.name.removeprefix("best/")]}}
+        return {"figures": {"verification.auc": Figure(aucs[training.name.removeprefix("best/")])}}
 
     monkeypatch.setattr(bench, "results", results)
     return bench

@@ -58,13 +58,13 @@ def test_pooled_figures_ignore_pairs_across_folds():
     assert len(same) == 36
     assert len(different) == 48
     auc = np.mean([s > d for s in same for d in different])
-    assert pooled["verification"].metrics["auc"] == pytest.approx(auc, abs=1e-6)
+    assert pooled["verification"].figures["auc"].value == pytest.approx(auc, abs=1e-6)
     accuracy = max(
         (np.mean(np.array(same) >= threshold) + np.mean(np.array(different) < threshold)) / 2
         for threshold in same + different
     )
-    assert pooled["verification"].metrics["best_accuracy"] == pytest.approx(accuracy, abs=1e-6)
-    assert pooled["retrieval"].metrics["recall_at_1"] == pytest.approx(np.mean(first))
+    assert pooled["verification"].figures["best_accuracy"].value == pytest.approx(accuracy, abs=1e-6)
+    assert pooled["retrieval"].figures["recall_at_1"].value == pytest.approx(np.mean(first))
     replicates = pooled["verification"].replicates
     assert all(len(values) == len(replicates["auc"]) for values in replicates.values())
     assert np.ptp(replicates["auc"]) > 0

@@ -11,6 +11,7 @@ from papers import figures
 from papers.bench import FAILED, Bench, Evaluation, Training
 
 from familiar.cli.main import TRAINING_FAILED
+from familiar.evaluation.results.figures import Figure
 
 TRAINING = Training("loss/0", "quickstart", ("cats", "synthetic:cats:4x2"), ("model.initial_weights=PHOTOS/w",))
 EVALUATION = Evaluation("test", ("cats",), ("--pairs", "PHOTOS/pairs.txt"))
@@ -146,8 +147,8 @@ def test_publish_appends_then_replaces_section(tmp_path: Path, monkeypatch: pyte
 
 
 def result(auc: float, replicates: list[float]) -> dict:
-    verification = {"verification": {"auc": auc, "interval": {"auc": [auc - 0.02, auc + 0.01]}}}
-    return verification | {"replicates": {"verification.auc": replicates}}
+    figure = Figure(auc, auc - 0.02, auc + 0.01)
+    return {"figures": {"verification.auc": figure}, "replicates": {"verification.auc": replicates}}
 
 
 def test_figures_are_formatted_with_intervals() -> None:
