@@ -32,7 +32,7 @@ _SCALARS: dict[type, tuple[tuple[type, ...], str]] = {
 
 
 class CustomType(NamedTuple):
-    """How a class is converted whose JSON is not an object of its fields.
+    """Conversion of a class that JSON does not write as an object of its fields.
 
     Attributes:
         to_json: takes a value, and a function that converts a part of it.
@@ -211,7 +211,7 @@ class JsonCodec:
 
 
 DOCUMENTS = JsonCodec()
-"""What files and databases store."""
+"""The codec of what files and databases store."""
 
 
 def field_types(target: Any) -> dict[str, Any]:
