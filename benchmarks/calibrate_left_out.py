@@ -26,7 +26,7 @@ from familiar.core.species_means import SpeciesMeans
 from familiar.datasets import DataSpec
 from familiar.datasets.folders import open_photo
 from familiar.embedding.bundle import load_bundle, network_bytes, serialize_bundle
-from familiar.embedding.model import embed_photos
+from familiar.embedding.photos import embed_photos
 from familiar.export.gate import gate_metrics
 from familiar.export.run_export import MEAN_DECIMALS
 from familiar.metrics.calibration import calibrate_collections

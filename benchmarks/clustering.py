@@ -34,7 +34,7 @@ from familiar.datasets import DataSpec
 from familiar.datasets.folders import open_photo, read_identity_list, scan_folders
 from familiar.embedding.bundle import BundleMetadata
 from familiar.embedding.embedder import Embedder
-from familiar.embedding.model import embed_photos
+from familiar.embedding.photos import embed_photos
 from familiar.gallery.store.space import Space
 from familiar.metrics.calibration import calibrate
 from familiar.metrics.clustering import contingency

@@ -26,7 +26,7 @@ from familiar.core.types import Photo
 from familiar.datasets.synthetic import SyntheticPhoto
 from familiar.embedding.bundle import BundleMetadata, serialize_bundle
 from familiar.embedding.embedder import Embedder
-from familiar.embedding.model import embed_photos
+from familiar.embedding.photos import embed_photos
 from familiar.export.onnx import onnx_bytes
 from familiar.models.catalog import network_spec
 from familiar.photos.decoding import load_photo

@@ -14,13 +14,14 @@ import tempfile
 from pathlib import Path
 
 import numpy as np
+
+# TODO RoutedEmbedder
+from familiar.training.species import fit_on_photos
 from people import calibrated, gallery_clusters
 
 from familiar import Embedder, build_detector, metrics
 from familiar.datasets import DataSpec, IdentityTable, scan_folders
 from familiar.detection.detectors import WholePhoto
-from familiar.embedding.species.router import RoutedEmbedder
-from familiar.training.species import fit_on_photos
 
 PEOPLE, MIN_PHOTOS = 20, 5
 PETS, MAX_PHOTOS = 5, 10  # of each species; photos of an individual

@@ -25,7 +25,7 @@ from pet_detector.labels import kept_dogs
 from familiar import Embedder, metrics
 from familiar.datasets import DataSpec, IdentityTable, read_lfw_pairs
 from familiar.datasets.folders import open_photo
-from familiar.embedding.model import embed_photos
+from familiar.embedding.photos import embed_photos
 from familiar.metrics.bootstrap import mean_replicates, verification_replicates
 from familiar.metrics.calibration import calibrate_collections
 from familiar.neighbors import Centering

@@ -19,7 +19,7 @@ from familiar.core.files import absolute_path
 from familiar.embedding.distributed.ray_engine import embed_with_ray
 from familiar.embedding.distributed.worker import EmbeddingSettings
 from familiar.embedding.embedder import Embedder
-from familiar.embedding.model import embed_photos
+from familiar.embedding.photos import embed_photos
 from familiar.photos.decoding import find_photos
 
 

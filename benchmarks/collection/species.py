@@ -13,19 +13,19 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
+from familiar.training.species import fit_on_photos
 
 from collection.answers import score
 from familiar.datasets.folders import DataSpec, IdentityTable, read_identity_list
 from familiar.detection.detectors import WholePhoto
 from familiar.embedding.embedder import Embedder
-from familiar.embedding.model import Model
-from familiar.embedding.species.router import RoutedEmbedder
+
+# TODO RoutedEmbedder
 from familiar.gallery.clustering.album import load_album
 from familiar.gallery.clustering.cluster import cluster
 from familiar.gallery.enrollment.enroll import enroll
 from familiar.gallery.store.space import Space
 from familiar.gallery.store.store import Store
-from familiar.training.species import fit_on_photos
 
 SETS = {"cat": "cats23_gpriamo", "dog": "dogs29_stdove", "person": "orl_faces"}
 MORE_PEOPLE = 60
@@ -66,7 +66,7 @@ def read_album(folder: Path, tables: dict[str, IdentityTable]) -> tuple[list[Pat
     return photos, np.unique(names, return_inverse=True)[1], np.array(species)
 
 
-def report(name: str, model: Model, photos: Sequence[Path], labels: np.ndarray, species: np.ndarray) -> None:
+def report(name: str, model: Embedder, photos: Sequence[Path], labels: np.ndarray, species: np.ndarray) -> None:
     """Enroll and cluster the album, and print a row."""
     with (
         tempfile.TemporaryDirectory() as folder,

@@ -11,7 +11,7 @@ from jaxtyping import Float, Int
 from familiar.datasets.folders import DataSpec, open_photo
 from familiar.embedding.bundle import load_bundle
 from familiar.embedding.embedder import Embedder
-from familiar.embedding.model import embed_photos
+from familiar.embedding.photos import embed_photos
 from familiar.evaluation.context import REPLICATES, SEED, EvaluationOptions, SuiteResult, build_context
 from familiar.evaluation.results.figures import make_figures
 from familiar.evaluation.suites.verification import verification

@@ -4,7 +4,7 @@ import numpy as np
 
 from familiar.datasets.folders import DataSpec, open_photo
 from familiar.embedding.embedder import Embedder
-from familiar.embedding.model import embed_photos
+from familiar.embedding.photos import embed_photos
 from papers.bench import Bench, Evaluation, Training, cached
 from papers.figures import Results, figure, number, over_seeds, paired, table
 from papers.ladder import FOLDS, FoldScores, pooled, score_fold

@@ -12,7 +12,7 @@ from familiar.core.files import write_atomically
 from familiar.core.vectors import normalize
 from familiar.datasets.folders import DataSpec, open_photo
 from familiar.datasets.pairs import read_lfw_pairs
-from familiar.detection.cropping import crop_photo
+from familiar.detection.faces import crop_photo
 from familiar.photos.preprocessing import Preprocessing, stack_crops, standardize
 from familiar.training.checkpoint import load_weights
 from familiar.training.network import build_network

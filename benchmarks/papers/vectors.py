@@ -12,7 +12,7 @@ import numpy as np
 from familiar.core.vectors import orthogonal_bridge, prefix, ridge_bridge
 from familiar.datasets.folders import DataSpec, IdentityTable, open_photo
 from familiar.embedding.embedder import Embedder
-from familiar.embedding.model import embed_photos
+from familiar.embedding.photos import embed_photos
 from familiar.evaluation.context import REPLICATES, SEED, EvaluationOptions, SuiteResult, build_context
 from familiar.evaluation.perturbation import PerturbationResult, make_setup, run_setup
 from familiar.evaluation.results.figures import make_figures

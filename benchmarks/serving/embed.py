@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 
 from familiar.embedding.embedder import Embedder
-from familiar.embedding.model import embed_photos
+from familiar.embedding.photos import embed_photos
 from familiar.photos.decoding import find_photos
 from serving.server import Form, Server, serving
 

@@ -10,15 +10,9 @@ export function probabilitySame(similarity, { slope, intercept }) {
   return slope === null ? null : 1 / (1 + Math.exp(-(slope * similarity + intercept)));
 }
 
-/**
- * Whether two faces show one individual, by the bundle that embedded them; `same` is null where that was never
- * calibrated. Faces of different species show two, and are not compared: null.
- * @param left as `embedFace` of faces.js makes it, with its `embedding`, `bundle` and `species`
- */
-export function verify(left, right) {
-  if (left.species !== right.species) return null;
-  const { calibration } = left.bundle.metadata;
-  const alike = similarity(left.embedding, right.embedding);
+/** Whether two embeddings show one individual, by their bundle; `same` is null where that was never calibrated. */
+export function verify(left, right, calibration) {
+  const alike = similarity(left, right);
   const same = calibration.slope === null ? null : alike >= calibration.balanced.similarity;
   return { similarity: alike, probability: probabilitySame(alike, calibration), same };
 }

@@ -7,30 +7,27 @@ import { resizeCrop } from "./resize.js";
 
 /**
  * The embedding of a photo that is a crop already, and what it took.
- * @param embedFace embeds a face, from a function that crops it for a network by its preprocessing, and its label
+ * @param bundle its `metadata`, and its network, `embed`, as `openNetwork` of network.js opens it
  */
-export async function embedWholePhoto(file, embedFace) {
-  let readMs = 0;
-  const crop = async (preprocessing) => {
-    const start = performance.now();
-    const photo = await loadPhoto(file, Math.max(preprocessing.size_px, preprocessing.resize_px));
-    const resized = resizeCrop(photo, preprocessing);
-    readMs += performance.now() - start;
-    return resized;
-  };
-  const face = await embedFace(crop, null);
-  return { box: null, landmarks: null, score: null, label: null, readMs, detectMs: null, ...face };
+export async function embedWholePhoto(file, { metadata, embed }) {
+  const { preprocessing } = metadata;
+  const start = performance.now();
+  const photo = await loadPhoto(file, Math.max(preprocessing.size_px, preprocessing.resize_px));
+  const crop = resizeCrop(photo, preprocessing);
+  const readMs = performance.now() - start;
+  const embedded = await embedTimed(crop, embed);
+  return { box: null, landmarks: null, score: null, label: null, readMs, detectMs: null, ...embedded };
 }
 
 /**
  * The heads in a photo, best first, as `detectHeads` of detect.js returns them. Each has its crop and embedding besides,
  * its number, from the left as Python counts the faces of a photo, and `count`, the number of all. One that cannot be
  * embedded has the reason as its `problem` instead.
- * @param embedFace as of `embedWholePhoto`
+ * @param bundle as of `embedWholePhoto`
  * @param detector heads.onnx, as `openSession` of network.js opens it
  * @param {string[]} labels which heads to look for
  */
-export async function embedHeads(file, embedFace, detector, labels) {
+export async function embedHeads(file, { metadata, embed }, detector, labels) {
   const start = performance.now();
   const photo = await loadPhoto(file, Infinity); // at its full size: a head may be a small part of it
   const read = performance.now();
@@ -41,22 +38,21 @@ export async function embedHeads(file, embedFace, detector, labels) {
   const faces = [];
   for (const head of heads) {
     const position = { number: fromLeft.indexOf(head) + 1, count: heads.length };
-    const crop = (preprocessing) => cropFace(photo, head, preprocessing);
-    const face = await embedFace(crop, head.label).catch((error) => ({ problem: error.message }));
-    faces.push({ ...head, ...position, readMs, detectMs, ...face });
+    const face = { ...head, ...position, readMs, detectMs };
+    try {
+      const crop = cropFace(photo, head, metadata.preprocessing);
+      faces.push({ ...face, crop, ...(await embedTimed(crop, embed)) });
+    } catch (error) {
+      faces.push({ ...face, problem: error.message });
+    }
   }
   return faces;
 }
 
-/**
- * A face's crop and embedding by one bundle.
- * @param bundle its `metadata`, and its network, `embed`, as `openNetwork` of network.js opens it
- */
-export async function embedCrop({ metadata, embed }, crop) {
-  const cropped = await crop(metadata.preprocessing);
+async function embedTimed(crop, embed) {
   const start = performance.now();
-  const embedding = await embed(cropped.rgb);
-  return { crop: cropped, embedding, networkMs: performance.now() - start };
+  const embedding = await embed(crop.rgb);
+  return { embedding, networkMs: performance.now() - start };
 }
 
 /** An URL under which the page can show a crop. */

@@ -3,20 +3,16 @@
 import { readMetadata } from "./bundle.js";
 import { group, verify } from "./compare.js";
 import { DETECTORS } from "./detect.js";
-import { cropUrl, embedCrop, embedHeads, embedWholePhoto } from "./faces.js";
+import { cropUrl, embedHeads, embedWholePhoto } from "./faces.js";
 import { ready as jpegReady } from "./jpeg.js";
-import { embedRouted, openRouter } from "./router.js";
 
 const DEFAULT_BUNDLE = "model.onnx"; // taken where it lies beside the page
-const DEFAULT_ROUTER = "router.json"; // taken where it does, and no bundle of that name
 const DETECTOR_FILE = "heads.onnx"; // fetched when the page loads: later it may be offline
 const TARGETS = { pets: "heads of cats and dogs", auto: "heads of cats, dogs and people" };
 
 const byId = (id) => document.getElementById(id);
-const photos = []; // {file, url, faces, problem}; `faces` are of the model in use, as faces.js makes them
-// {name, router, features, bundles, embedFace}. Of a bundle, {name, bytes, metadata, embed}, `router` is null, and
-// `features` and all `bundles` are that bundle.
-let model = null;
+const photos = []; // {file, url, faces, problem}; `faces` are of the bundle in use, as faces.js makes them
+let bundle = null; // {name, bytes, metadata, embed}
 const detector = { content: null, network: null, problem: "" }; // heads.onnx, opened when a bundle asks for it
 let chosen = null; // the face compared with the others
 let turn = Promise.resolve();
@@ -36,10 +32,8 @@ async function start() {
     );
   }
   detector.content = await fetchOptional(DETECTOR_FILE);
-  const bundle = await fetchOptional(DEFAULT_BUNDLE);
-  const router = bundle ? null : await fetchOptional(DEFAULT_ROUTER);
-  if (bundle) await useBundle(DEFAULT_BUNDLE, bundle);
-  else if (router) await useRouter(DEFAULT_ROUTER, router, fetchOptional);
+  const content = await fetchOptional(DEFAULT_BUNDLE);
+  if (content) await useBundle(DEFAULT_BUNDLE, content);
   else say("Choose a bundle to begin.");
 }
 
@@ -60,26 +54,12 @@ async function openBundle(name, bytes) {
 }
 
 async function useBundle(name, bytes) {
-  const bundle = await openBundle(name, bytes);
-  const embedFace = async (crop) => ({ ...(await embedCrop(bundle, crop)), bundle, species: null });
-  await useModel({ name, router: null, features: bundle, bundles: [bundle], embedFace });
-}
-
-/** Opens a router; `read` returns the content of a file beside it. */
-async function useRouter(name, bytes, read) {
-  const router = await openRouter(bytes, name, read, openBundle);
-  const bundles = [...new Set([...router.bundles.values(), router.features])];
-  const embedFace = (crop, label) => embedRouted(router, crop, label);
-  await useModel({ name, router, features: router.features, bundles, embedFace });
-}
-
-async function useModel(next) {
-  if (DETECTORS[next.features.metadata.detector]) await openDetector();
-  const spaces = ({ bundles }) => JSON.stringify(bundles.map(({ metadata }) => metadata.space_id));
+  const next = await openBundle(name, bytes);
+  if (DETECTORS[next.metadata.detector]) await openDetector();
   // Vectors of two spaces do not compare, and those of two networks in one space are not the same: all anew.
-  const otherSpace = model && spaces(model) !== spaces(next);
-  model = next;
-  showModel();
+  const otherSpace = bundle && bundle.metadata.space_id !== next.metadata.space_id;
+  bundle = next;
+  showBundle();
   await embedAnew(otherSpace ? "This bundle is of another space: all photos were embedded again." : "");
 }
 
@@ -103,13 +83,13 @@ async function openDetector() {
 
 /** Which heads to look for; null where photos are taken whole. */
 function searchLabels() {
-  const labels = DETECTORS[model.features.metadata.detector];
+  const labels = DETECTORS[bundle.metadata.detector];
   return labels && detector.network && !byId("crops").checked ? labels : null;
 }
 
 async function addPhotos(files) {
   photos.push(...files.map((file) => ({ file, url: URL.createObjectURL(file), faces: null, problem: null })));
-  if (model) await embedPhotos();
+  if (bundle) await embedPhotos();
   else say(`${count(photos.length, "photo")} waiting: choose a bundle.`);
 }
 
@@ -148,8 +128,8 @@ async function embedPhotos(remark = "") {
 
 async function embedFaces(photo) {
   const labels = searchLabels();
-  if (!labels) return [{ ...(await embedWholePhoto(photo.file, model.embedFace)), photo, url: photo.url }];
-  const heads = await embedHeads(photo.file, model.embedFace, detector.network, labels);
+  if (!labels) return [{ ...(await embedWholePhoto(photo.file, bundle)), photo, url: photo.url }];
+  const heads = await embedHeads(photo.file, bundle, detector.network, labels);
   if (!heads.length) {
     const species = new Intl.ListFormat("en", { type: "disjunction" }).format(labels);
     throw new Error(`no head of a ${species} found. Choose “Photos are crops already” if it is one.`);
@@ -186,39 +166,29 @@ function problemsNow() {
   );
 }
 
-/** Faces in groups, each species by itself. */
+/** Faces in groups, the largest first. */
 function groupsNow() {
-  const bySpecies = Map.groupBy(embeddedFaces(), (face) => face.species);
-  const groups = [...bySpecies.values()].flatMap((faces) => {
-    const embeddings = faces.map((face) => face.embedding);
-    return group(embeddings, thresholdOf(faces[0].bundle)).map((places) => places.map((place) => faces[place]));
-  });
+  const faces = embeddedFaces();
+  const embeddings = faces.map((face) => face.embedding);
+  const groups = group(embeddings, thresholdNow()).map((places) => places.map((place) => faces[place]));
   return groups.sort((a, b) => b.length - a.length);
 }
 
-function thresholdOf(bundle) {
+function thresholdNow() {
   return bundle.metadata.calibration[byId("threshold").value].similarity;
 }
 
 /** Everything that was found, as one JSON file. */
 function save() {
   const embedded = embeddedFaces();
-  const { router, features } = model;
-  const describeBundle = ({ name, metadata }) => {
-    const { space_id, file_id, precision, detector } = metadata;
-    return { name, space_id, file_id, precision, detector };
-  };
-  const species = router && [...router.bundles].map(([name, bundle]) => [name, describeBundle(bundle)]);
+  const { space_id, file_id, precision, detector } = bundle.metadata;
   const results = {
-    bundle: describeBundle(features), // of a router the one that its classifier takes
-    species_bundles: species && Object.fromEntries(species), // null: no router
+    bundle: { name: bundle.name, space_id, file_id, precision, detector },
     labels: searchLabels(), // null: photos were taken whole, and have no boxes
     faces: embedded.map((face) => ({
       photo: face.photo.file.name,
       box_xyxy_px: face.box,
       label: face.label,
-      species: face.species,
-      species_probability: face.probability ?? null,
       score: face.score,
       embedding: Array.from(face.embedding),
       read_ms: face.readMs,
@@ -233,50 +203,27 @@ function save() {
   setTimeout(() => URL.revokeObjectURL(url), 60_000);
 }
 
-function showModel() {
-  const { name, router, bundles } = model;
+function showBundle() {
+  const { name, bytes, metadata } = bundle;
+  const { preprocessing, calibration, results } = metadata;
   byId("bundle-name").textContent = name;
-  const rows = (router ? factsOfRouter(router) : factsOfBundle(model.features)).map(([term, fact]) => [
-    element("dt", {}, term),
-    element("dd", {}, fact),
-  ]);
+  const facts = {
+    Network: `${metadata.network}, ${metadata.precision}`,
+    Size: `${bytes.toLocaleString("en")} bytes`,
+    Crops: `${preprocessing.size_px} × ${preprocessing.size_px} px`,
+    Detector: metadata.detector,
+    Embedding: `${metadata.embedding_dim} components`,
+    Space: metadata.space_id.slice(0, 12),
+    Measured: results.auc ? `ROC AUC ${results.auc.toFixed(3)} on ${results.on}` : "nothing",
+    License: metadata.license,
+  };
+  const rows = Object.entries(facts).map(([term, fact]) => [element("dt", {}, term), element("dd", {}, fact)]);
   byId("facts").replaceChildren(...rows.flat());
-  const used = router ? [...new Set(router.bundles.values())] : bundles;
-  const guessing = used.filter(({ metadata }) => metadata.calibration.slope === null);
-  byId("warning").hidden = !guessing.length;
+  byId("warning").hidden = calibration.slope !== null;
   byId("warning").textContent =
-    `${router ? guessing.map((bundle) => bundle.name).join(", ") : "This bundle"} was never calibrated: it gives ` +
-    "similarities, but no verdict and no probability, and the threshold of the groups is a guess.";
+    "This bundle was never calibrated: it gives similarities, but no verdict and no probability, and the threshold of " +
+    "the groups is a guess.";
   showDetector();
-}
-
-function factsOfBundle({ metadata, bytes }) {
-  const { preprocessing, results } = metadata;
-  return [
-    ["Network", `${metadata.network}, ${metadata.precision}`],
-    ["Size", `${bytes.toLocaleString("en")} bytes`],
-    ["Crops", `${preprocessing.size_px} × ${preprocessing.size_px} px`],
-    ["Detector", metadata.detector],
-    ["Embedding", `${metadata.embedding_dim} components`],
-    ["Space", metadata.space_id.slice(0, 12)],
-    ["Measured", results.auc ? `ROC AUC ${results.auc.toFixed(3)} on ${results.on}` : "nothing"],
-    ["License", metadata.license],
-  ];
-}
-
-function factsOfRouter({ classifier, features, bundles }) {
-  const size = model.bundles.reduce((sum, bundle) => sum + bundle.bytes, 0);
-  const describeSpecies = (bundle) =>
-    bundle
-      ? `${bundle.name}: ${bundle.metadata.network}, ${bundle.metadata.precision}`
-      : "no bundle: photos are left out";
-  return [
-    ...classifier.names.map((species) => [species, describeSpecies(bundles.get(species))]),
-    ["Classifier", `on ${features.name}, right on ${percent(classifier.held_out.accuracy)} of held-out photos`],
-    ["Size", `${size.toLocaleString("en")} bytes`],
-    ["Detector", features.metadata.detector],
-    ["License", [...new Set(model.bundles.map(({ metadata }) => metadata.license))].join("; ")],
-  ];
 }
 
 /** Says whether heads are looked for, and if not, why. */
@@ -284,7 +231,7 @@ function showDetector() {
   const warning = detectorWarning();
   byId("detector-warning").hidden = !warning;
   byId("detector-warning").textContent = warning;
-  const name = model.features.metadata.detector;
+  const name = bundle.metadata.detector;
   byId("crops-choice").hidden = !(DETECTORS[name] && detector.network);
   byId("detection").textContent = searchLabels()
     ? `This page looks for ${TARGETS[name]}. Each becomes an entry of its own, numbered from the left of its photo.`
@@ -292,7 +239,7 @@ function showDetector() {
 }
 
 function detectorWarning() {
-  const name = model.features.metadata.detector;
+  const name = bundle.metadata.detector;
   if (DETECTORS[name]) return detector.problem;
   if (name === "none") return "";
   return (
@@ -320,15 +267,9 @@ function showGroups() {
   const groups = groupsNow();
   const alone = groups.filter((members) => members.length === 1).flat();
   const together = groups.filter((members) => members.length > 1);
-  const [alike, each] = model.router
-    ? [
-        [...model.router.bundles].map(([name, bundle]) => `${thresholdOf(bundle).toFixed(3)} (${name})`).join(", "),
-        " Each species is grouped by itself.",
-      ]
-    : [thresholdOf(model.features).toFixed(3), ""];
   byId("grouping").textContent =
     "The two groups whose mean vectors are most alike become one, as long as they are at least " +
-    `${alike} alike: centroid linkage, as familiar.neighbors.clustering.${each}`;
+    `${thresholdNow().toFixed(3)} alike: centroid linkage, as familiar.neighbors.clustering.`;
   byId("groups").replaceChildren(
     ...together.map((members, place) => showGroup(`Group ${place + 1}: ${countFaces(members)}`, members)),
     ...(alone.length ? [showGroup(`Like no other: ${countFaces(alone)}`, alone)] : []),
@@ -345,8 +286,7 @@ function showGroup(title, members) {
 }
 
 function tile(face) {
-  const sure = face.species && !face.label ? ` (${percent(face.probability)})` : "";
-  const small = element("small", {}, describe(face) + sure || milliseconds(face.readMs + face.networkMs));
+  const small = element("small", {}, describe(face) || milliseconds(face.readMs + face.networkMs));
   const look = { type: "button", className: "tile", ariaPressed: String(face === chosen) };
   const button = element("button", look, picture(face), element("span", {}, face.photo.file.name), small);
   button.addEventListener("click", () => {
@@ -365,7 +305,7 @@ function showComparison() {
     byId("comparing").textContent = "Choose one above to compare it with all others.";
     return;
   }
-  const { calibration } = chosen.bundle.metadata;
+  const { calibration } = bundle.metadata;
   const fitted = calibration.slope !== null;
   byId("comparing").textContent = fitted
     ? `${nameOf(chosen)} and each of the others: the same individual from a similarity of ` +
@@ -374,24 +314,21 @@ function showComparison() {
     : `${nameOf(chosen)} and each of the others. No verdicts: this bundle was never calibrated.`;
   const found = embeddedFaces()
     .filter((face) => face !== chosen)
-    .map((face) => [face, verify(chosen, face)]);
-  const alike = (answer) => answer?.similarity ?? -2; // less than any: other species come last
-  found.sort(([, left], [, right]) => alike(right) - alike(left));
+    .map((face) => [face, verify(chosen.embedding, face.embedding, calibration)]);
+  found.sort(([, left], [, right]) => right.similarity - left.similarity);
   others.tBodies[0].replaceChildren(...found.map(([face, answer]) => showAnswer(face, answer)));
 }
 
-/** A row of the table; `answer` is null of another species. */
-function showAnswer(face, answer) {
+function showAnswer(face, { similarity, probability, same }) {
   const name = element("div", {}, picture(face), element("span", {}, nameOf(face)));
-  const { similarity = null, probability = null, same = false } = answer ?? {};
   const verdict = same === null ? "none" : same ? "same" : "different";
   return element(
     "tr",
     { className: verdict },
     element("th", { scope: "row" }, name),
-    element("td", {}, similarity === null ? "none" : similarity.toFixed(3)),
-    element("td", {}, probability === null ? "none" : percent(probability)),
-    element("td", {}, answer ? verdict : "different species"),
+    element("td", {}, similarity.toFixed(3)),
+    element("td", {}, probability === null ? "none" : `${(100 * probability).toFixed(1)} %`),
+    element("td", {}, verdict),
   );
 }
 
@@ -399,10 +336,9 @@ function picture(face) {
   return element("img", { src: face.url, alt: "", loading: "lazy", decoding: "async" });
 }
 
-/** "cat", or of several heads in a photo "cat, 2 of 3"; empty of a photo taken whole by a bundle. */
+/** "cat", or of several heads in a photo "cat, 2 of 3"; empty of a photo taken whole. */
 function describe(face) {
-  const species = face.species ?? face.label ?? "";
-  return face.count > 1 ? `${species}, ${face.number} of ${face.count}` : species;
+  return face.count > 1 ? `${face.label}, ${face.number} of ${face.count}` : (face.label ?? "");
 }
 
 function nameOf(face) {
@@ -429,27 +365,17 @@ function count(number, thing) {
   return `${number} ${thing}${number === 1 ? "" : "s"}`;
 }
 
-function percent(share) {
-  return `${(100 * share).toFixed(1)} %`;
-}
-
 function milliseconds(value) {
   return `${value.toFixed(value < 10 ? 1 : 0)} ms`;
 }
 
-/** Bundles, routers and photos, however they came. */
+/** Bundles and photos, however they came. */
 function take(files) {
-  const named = (ending) => files.filter((file) => file.name.toLowerCase().endsWith(ending));
-  const content = async (file) => file && new Uint8Array(await file.arrayBuffer());
-  const [bundles, routers] = [named(".onnx"), named(".json")];
-  for (const router of routers) {
-    const beside = (path) => content(bundles.find((bundle) => bundle.name === path));
-    inTurn(async () => useRouter(router.name, await content(router), beside));
+  const isBundle = (file) => file.name.toLowerCase().endsWith(".onnx");
+  for (const file of files.filter(isBundle)) {
+    inTurn(async () => useBundle(file.name, new Uint8Array(await file.arrayBuffer())));
   }
-  if (!routers.length) {
-    for (const bundle of bundles) inTurn(async () => useBundle(bundle.name, await content(bundle)));
-  }
-  const pictures = files.filter((file) => !bundles.includes(file) && !routers.includes(file));
+  const pictures = files.filter((file) => !isBundle(file));
   if (pictures.length) inTurn(() => addPhotos(pictures));
 }
 

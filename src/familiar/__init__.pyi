@@ -36,7 +36,7 @@ from .embedding.bundle import (
 from .embedding.embedder import (
     Embedder,
 )
-from .embedding.model import (
+from .embedding.photos import (
     embed_photos,
 )
 from .embedding.verification import (

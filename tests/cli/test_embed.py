@@ -34,7 +34,7 @@ def test_provider_by_its_short_or_full_name(familiar: Familiar, tmp_path: Path, 
         opened.append(providers)
         raise BadBundle("not opened")
 
-    monkeypatch.setattr("familiar.embedding.species.router_file.open_model", record)
+    monkeypatch.setattr("familiar.embedding.embedder.Embedder", record)
     command = ("embed", "photos", "--model", "pet-nano", "-o", tmp_path / "out.npz")
     for providers in ([], ["CUDA", "cpu"], ["tensorrt"], ["directml"], ["NewExecutionProvider"]):
         options = [word for name in providers for word in ("--provider", name)]

@@ -121,11 +121,11 @@ def test_enroll_builds_index_for_large_gallery_if_hnsw_installed(
     assert run_json(familiar, "stats", tmp_path / "g")["indexed"]
 
 
-def test_enroll_rejects_missing_router_and_missing_photo(
+def test_enroll_rejects_missing_species_file_and_missing_photo(
     familiar: Familiar, tmp_path: Path, photos: Path, mean_color_bundle: Path
 ):
-    router = tmp_path / "router.json"
-    assert "the router cannot be read" in fails(familiar, "enroll", tmp_path / "g", photos, "-m", router)
+    file = tmp_path / "family.json"
+    assert "family.json: cannot be read" in fails(familiar, "enroll", tmp_path / "g", photos, "-m", file)
     assert "gone.png" in fails(familiar, "enroll", tmp_path / "g", photos / "gone.png", "-m", mean_color_bundle)
     assert not (tmp_path / "g").exists()
 
@@ -177,7 +177,7 @@ def test_rejects_model_of_another_space_until_migration(
     assert (done["reembedded_faces"], done["mapped_faces"], done["space_id"]) == (7, 0, "random")
     assert identity_by_photo(clustered) == before
     assert "space mean-color" in familiar("gallery", "migrate", clustered, "-m", mean_color_bundle).out
-    assert "the router cannot be read" in fails(familiar, "migrate", clustered, "-m", tmp_path / "router.json")
+    assert "cannot be read" in fails(familiar, "migrate", clustered, "-m", tmp_path / "family.json")
 
 
 def test_stats_and_cluster_report_counts_and_threshold(familiar: Familiar, clustered: Path, tmp_path: Path):
@@ -544,8 +544,6 @@ def test_enrolled_photos_without_a_face_say_what_was_looked_for(
 @pytest.mark.parametrize(
     ("command", "option", "values"),
     [
-        (("gallery", "search", "album", "a.png"), "--model", ("pet-nano", "pet-mobile")),
-        (("verify", "a.png", "b.png", "-m", "pet-nano"), "--model", ("pet-mobile",)),
         (("gallery", "enroll", "album", "photos"), "--detector", ("pets", "auto")),
         (("embed", "photos"), "--output", ("a.npz", "b.npz")),
         (("serve", "album"), "--port", ("1", "2")),

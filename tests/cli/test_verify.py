@@ -7,14 +7,11 @@ import cv2
 import numpy as np
 import pytest
 
-from familiar.core.errors import NoFaceFound
 from familiar.core.types import Face, Photo
-from familiar.detection import crop_photo
 from familiar.detection.detectors import DETECTORS, DetectorSpec
 from familiar.embedding import verify
 from familiar.gallery import Gallery
 from familiar.photos.decoding import save_photo
-from familiar.photos.preprocessing import Preprocessing
 from support.cli import Familiar
 
 RED, GREEN, BLUE = (220, 20, 20), (20, 220, 20), (20, 20, 220)
@@ -97,14 +94,6 @@ def test_verify_rejects_missing_faces(familiar: Familiar, group: Path, couple: P
     empty = familiar("verify", photo_of(couple.with_name("empty.png")), couple, *words[3:])
     assert empty.code == 1
     assert "empty.png: no face found; try another detector, or crop the photo" in empty.err
-
-
-def test_crop_photo_counts_faces(group: Path):
-    crop = crop_photo(group, Preprocessing(size_px=16), ColoredSquares(), face=2)
-    assert (crop.face, crop.face_count) == (2, 3)
-    np.testing.assert_allclose(crop.rgb_u8[8, 8], GREEN)
-    with pytest.raises(NoFaceFound, match="has 3 faces, so there is no face 4"):
-        crop_photo(group, Preprocessing(size_px=16), ColoredSquares(), face=4)
 
 
 def test_gallery_commands_take_chosen_face(familiar: Familiar, group: Path, tmp_path: Path, mean_color_bundle: Path):

@@ -19,7 +19,7 @@ import pytest
 from familiar.client import Client, ServerError, connection
 from familiar.core.errors import FamiliarError, UnreadablePhoto
 from familiar.core.gallery_types import IdentitySummary, Progress
-from familiar.detection.cropping import crop_photo
+from familiar.detection.faces import crop_photo
 from familiar.embedding.embedder import Embedder
 from familiar.gallery.clustering.cluster import cluster
 from familiar.web.settings import Settings
@@ -41,7 +41,7 @@ def photos(tmp_path: Path) -> list[Path]:
 def settings(tmp_path: Path, mean_color_bundle: Path, photos: list[Path]) -> Settings:
     with color_album.create_gallery(tmp_path / "album", mean_color_bundle, photos) as gallery:
         cluster(gallery)
-    return Settings(gallery=tmp_path / "album", model=mean_color_bundle, token=TOKEN)
+    return Settings(gallery=tmp_path / "album", models=(mean_color_bundle,), token=TOKEN)
 
 
 @pytest.fixture

@@ -36,6 +36,6 @@ def test_embedder_asks_for_it_by_precision(name: str, expected: bool, monkeypatc
         values.append(dequantize_at_opening)
         return session_options(dequantize_at_opening=dequantize_at_opening)
 
-    monkeypatch.setattr("familiar.embedding.embedder.session_options", options)
+    monkeypatch.setattr("familiar.embedding.networks.session_options", options)
     Embedder(name)
     assert values == [expected]

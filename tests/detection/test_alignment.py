@@ -7,16 +7,9 @@ from jaxtyping import Float
 
 from familiar.core.errors import NoFaceFound
 from familiar.core.types import Face, Photo
-from familiar.detection.alignment import (
-    TEMPLATE_112_PX,
-    align,
-    detect_and_align,
-    from_left,
-    similarity_transform,
-    template_px,
-)
+from familiar.detection.alignment import TEMPLATE_112_PX, align, similarity_transform, template_px
 from familiar.detection.detector import looked_for
-from familiar.detection.detectors import WholePhoto, build_detector
+from familiar.detection.detectors import build_detector
 from familiar.photos.preprocessing import Preprocessing
 
 WHOLE = (0.0, 0.0, 1.0, 1.0)  # any box: it is ignored if there are landmarks
@@ -259,66 +252,6 @@ def test_whole_photo_box_ignores_margin(margin: float) -> None:
 def test_rejects_box_without_photo_pixels(box_xyxy_px: tuple) -> None:
     with pytest.raises(NoFaceFound, match="drawn: the face box"):
         crop_by_box(box_xyxy_px, 0.0, 20)
-
-
-# detect_and_align
-
-
-class FindsNothing:
-    def detect(self, photo: Photo) -> list[Face]:  # noqa: ARG002
-        return []
-
-
-class TwoFaces:
-    def detect(self, photo: Photo) -> list[Face]:  # noqa: ARG002
-        return [Face((10.0, 5.0, 30.0, 25.0), None, 0.9), Face((0.0, 0.0, 20.0, 20.0), None, 0.8)]
-
-
-def test_detect_and_align_returns_best_detection() -> None:
-    crop = detect_and_align(photo_of(NUMBERED), TwoFaces(), Preprocessing(size_px=20))
-    np.testing.assert_array_equal(crop.rgb_u8, NUMBERED[5:25, 10:30])
-
-
-@pytest.mark.parametrize(("face", "left_px"), [(None, 10), (1, 0), (2, 10)])
-def test_detect_and_align_counts_faces_from_left(face: int | None, left_px: int) -> None:
-    crop = detect_and_align(photo_of(NUMBERED), TwoFaces(), Preprocessing(size_px=20), face)
-    top_px = left_px // 2
-    np.testing.assert_array_equal(crop.rgb_u8, NUMBERED[top_px : top_px + 20, left_px : left_px + 20])
-    assert (crop.face, crop.face_count) == (face or 2, 2)
-
-
-def test_detect_and_align_says_how_many_faces_there_are() -> None:
-    with pytest.raises(NoFaceFound, match=r"^drawn: has 2 faces, so there is no face 3$"):
-        detect_and_align(photo_of(NUMBERED), TwoFaces(), Preprocessing(), 3)
-    with pytest.raises(NoFaceFound, match=r"^drawn: has 1 face, so there is no face 2$"):
-        detect_and_align(photo_of(NUMBERED), WholePhoto(), Preprocessing(), 2)
-    with pytest.raises(ValueError, match="counted from 1, got 0"):
-        detect_and_align(photo_of(NUMBERED), TwoFaces(), Preprocessing(), 0)
-
-
-def test_faces_above_each_other_are_counted_from_the_top() -> None:
-    low, high = (Face((0.0, top, 20.0, top + 20), None, 0.9) for top in (30.0, 5.0))
-    assert from_left([low, high]) == [high, low]
-
-
-def test_detect_and_align_keeps_pixels_when_photo_has_crop_size() -> None:
-    rgb_u8 = np.random.default_rng(0).integers(0, 256, (112, 112, 3), dtype=np.uint8)
-    crop = detect_and_align(photo_of(rgb_u8), WholePhoto(), Preprocessing(size_px=112, margin=0.5))
-    np.testing.assert_array_equal(crop.rgb_u8, rgb_u8)
-
-
-def test_detect_and_align_error_names_photo() -> None:
-    with pytest.raises(NoFaceFound, match=r"^drawn: no face found; try another detector, or crop the photo"):
-        detect_and_align(photo_of(NUMBERED), FindsNothing(), Preprocessing())
-
-
-class FindsNoPets(FindsNothing):
-    labels = ("cat", "dog")
-
-
-def test_photo_without_a_face_says_what_was_looked_for() -> None:
-    with pytest.raises(NoFaceFound, match=r"no head of a cat or dog found; for people use --detector auto, or crop"):
-        detect_and_align(photo_of(NUMBERED), FindsNoPets(), Preprocessing())
 
 
 @pytest.mark.parametrize(

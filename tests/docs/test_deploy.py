@@ -11,7 +11,7 @@ from PIL import Image
 from familiar.datasets.synthetic import SyntheticPhoto
 from familiar.embedding.bundle import load_bundle
 from familiar.embedding.embedder import Embedder
-from familiar.embedding.verification import verify_photos
+from familiar.embedding.verification import verify
 from familiar.photos.preprocessing import Preprocessing
 from support.random_bundle import random_bundle
 
@@ -50,14 +50,14 @@ def test_metadata_code_reads_the_file_id(folder: Path):
 
 def test_code_with_familiar_verifies_and_lists_skipped_files(folder: Path, capsys: pytest.CaptureFixture[str]):
     names = execute(WITH_FAMILIAR)
-    assert names["answer"] == verify_photos(Embedder(folder / "model.onnx"), folder / "a.jpg", folder / "b.jpg")
+    assert names["answer"] == verify(folder / "a.jpg", folder / "b.jpg", Embedder(folder / "model.onnx"))
     assert len(names["result"].embeddings) == 2
     assert "notes.txt: not a photo" in capsys.readouterr().out
 
 
 def test_code_without_familiar_matches_verify_photos(folder: Path, capsys: pytest.CaptureFixture[str]):
     names = execute(WITHOUT_FAMILIAR)
-    answer = verify_photos(Embedder(folder / "model.onnx"), folder / "a.jpg", folder / "b.jpg")
+    answer = verify(folder / "a.jpg", folder / "b.jpg", Embedder(folder / "model.onnx"))
     assert names["similarity"] == pytest.approx(answer.similarity, abs=1e-5)
     assert names["same"] == answer.same
     assert float(capsys.readouterr().out.split()[2]) == pytest.approx(answer.probability, abs=1e-4)

@@ -16,7 +16,7 @@ DOCS = Path(__file__).parents[2] / "docs"
 
 @pytest.fixture
 def url(tmp_path: Path, mean_color_bundle: Path) -> Iterator[str]:
-    with running_server(Settings(gallery=tmp_path / "album", model=mean_color_bundle)) as url:
+    with running_server(Settings(gallery=tmp_path / "album", models=(mean_color_bundle,))) as url:
         yield url
 
 

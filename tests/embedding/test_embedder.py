@@ -9,13 +9,13 @@ import pytest
 
 from familiar.core.errors import BadBundle, FamiliarError, UnreadablePhoto
 from familiar.core.types import Crop, Photo
-from familiar.detection.cropping import crop_photo
 from familiar.detection.detectors import CenterSquare
+from familiar.detection.faces import crop_photo
 from familiar.detection.opencv import HaarFaces
 from familiar.embedding import bundle as bundle_format
 from familiar.embedding.bundle import load_bundle, serialize_bundle
 from familiar.embedding.embedder import Embedder
-from familiar.embedding.model import embed_photos
+from familiar.embedding.photos import embed_photos
 from familiar.photos.decoding import load_photo, save_photo
 from familiar.photos.preprocessing import stack_crops
 
@@ -46,13 +46,13 @@ def test_empty_input_returns_empty_embeddings(embedder: Embedder):
     assert embed_photos(embedder, []).embeddings.shape == (0, 3)
 
 
-def test_flip_averages_and_renormalizes(embedder: Embedder, monkeypatch: pytest.MonkeyPatch):
+def test_flip_averages_and_renormalizes(embedder: Embedder):
     # A mean does not change by mirroring, so the network is replaced by the mean of the left half.
     def left_half(crops_u8: np.ndarray) -> np.ndarray:
         means = crops_u8[:, :, : crops_u8.shape[2] // 2].mean(axis=(1, 2), dtype=np.float32)
         return means / np.linalg.norm(means, axis=1, keepdims=True)
 
-    monkeypatch.setattr(embedder, "_run_once", left_half)
+    embedder = Embedder(embedder.bundle, network=left_half)
     half = np.concatenate([color(90, 0, 0)[:, :16], color(0, 90, 0)[:, :16]], axis=1)
     crops = stack_crops([Crop(half, "half")], embedder.metadata.preprocessing.size_px)
     np.testing.assert_allclose(embedder.run(crops), [[1, 0, 0]], atol=1e-6)
@@ -160,12 +160,12 @@ def test_skips_unreadable_photos(embedder: Embedder, tmp_path: Path):
     paths[3].write_bytes(b"")
     done: list[int] = []
     for batch_size in (1, 2, 32):
-        embedded = embed_photos(embedder, paths, batch_size=batch_size, on_batch=done.append)
+        embedded = embed_photos(embedder, paths, batch_size=batch_size, on_photo=done.append)
         np.testing.assert_allclose(embedded.embeddings, np.eye(3), atol=1e-6)
         assert embedded.rows.tolist() == [0, 2, 4]
         assert [type(error) for error in embedded.skipped] == [UnreadablePhoto, UnreadablePhoto]
         assert ["broken" in str(embedded.skipped[0]), "empty" in str(embedded.skipped[1])] == [True, True]
-    assert done == [1, 2, 3, 4, 5, 2, 4, 5, 5]
+    assert done == 3 * [1, 2, 3, 4, 5]
 
 
 def test_skips_photo_without_face_by_name(embedder: Embedder, tmp_path: Path):

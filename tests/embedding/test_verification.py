@@ -7,7 +7,7 @@ from familiar.core.calibration import Calibration, Threshold
 from familiar.core.errors import UnreadablePhoto
 from familiar.core.types import Photo
 from familiar.embedding.embedder import Embedder
-from familiar.embedding.verification import verify_embeddings, verify_photos
+from familiar.embedding.verification import verify, verify_embeddings
 from familiar.photos.decoding import save_photo
 
 
@@ -25,16 +25,16 @@ def test_without_calibration_there_is_a_similarity_and_no_verdict():
         assert (answer.same, answer.probability, answer.threshold) == (None, None, None)
 
 
-def test_verify_photos_accepts_same_and_rejects_different_color(mean_color_bundle: Path, tmp_path: Path):
+def test_verify_accepts_same_and_rejects_different_color(mean_color_bundle: Path, tmp_path: Path):
     def photo(name: str, *rgb: int) -> Path:
         return save_photo(Photo(np.full((40, 40, 3), rgb, np.uint8), name, (40, 40)), tmp_path / name)
 
     embedder = Embedder(mean_color_bundle)
     red, darker, green = photo("r.png", 200, 0, 0), photo("d.png", 90, 0, 0), photo("g.png", 0, 200, 0)
-    same = verify_photos(embedder, red, darker)
+    same = verify(red, darker, embedder)
     assert (same.similarity, same.same, same.threshold) == (pytest.approx(1.0), True, 0.9)
-    different = verify_photos(embedder, red, green)
+    different = verify(red, green, embedder)
     assert (different.similarity, different.same) == (pytest.approx(0.0), False)
     assert different.probability < 0.5 < same.probability
     with pytest.raises(UnreadablePhoto, match=r"missing\.png"):
-        verify_photos(embedder, red, tmp_path / "missing.png")
+        verify(red, tmp_path / "missing.png", embedder)

@@ -12,7 +12,7 @@ from familiar.datasets.folders import DataSpec, open_photo
 from familiar.embedding import zoo
 from familiar.embedding.bundle import load_bundle, resolve_model
 from familiar.embedding.embedder import Embedder
-from familiar.embedding.model import embed_photos
+from familiar.embedding.photos import embed_photos
 
 MAX_BYTES = {"person-nano": 308_000, "person-mobile": 4_000_000, "pet-nano": 308_000, "pet-mobile": 4 * 2**20}
 # What shipped weights may learn from: people of ORL and LFW, synthetic pets, and pets without labels, which

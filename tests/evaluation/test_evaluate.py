@@ -17,7 +17,7 @@ from familiar.datasets.folders import DataSpec
 from familiar.datasets.split import Split
 from familiar.embedding.bundle import load_bundle, network_bytes, serialize_bundle
 from familiar.embedding.embedder import Embedder
-from familiar.embedding.model import embed_photos
+from familiar.embedding.photos import embed_photos
 from familiar.evaluation.context import EvaluationOptions
 from familiar.evaluation.results import read_results
 from familiar.evaluation.results.document import ComparedPhotos

@@ -198,11 +198,15 @@ def test_probed_photos_are_searched_among_all_photos(
 
 def test_flip_applies_to_corrupted_photos(embedder: Embedder, tmp_path: Path):
     table = scan_folders(patches(tmp_path / "data", 3, 2))
-    flips: list[bool] = []
-    run = embedder.run
-    embedder.run = lambda images, *, flip=False: flips.append(flip) or run(images, flip=flip)  # type: ignore
-    robustness(build_context(embedder, table, flip=True))
-    assert set(flips) == {True}
+    seen: list[np.ndarray] = []
+
+    def left_half(crops_u8: np.ndarray) -> np.ndarray:
+        seen.append(crops_u8)
+        return embedder.run(crops_u8)
+
+    robustness(build_context(Embedder(embedder.bundle, threads=1, network=left_half), table, flip=True))
+    for plain, mirrored in zip(seen[::2], seen[1::2], strict=True):
+        np.testing.assert_array_equal(plain, mirrored[:, :, ::-1])
 
 
 def test_ties_count_against_model(embedder: Embedder, tmp_path: Path):

@@ -25,29 +25,20 @@ from PIL import Image
 from playwright.sync_api import Browser, BrowserContext, Error, Page, expect
 
 from familiar.core.calibration import Calibration, Threshold
-from familiar.core.errors import NoBundleForSpecies, UnsureSpecies
-from familiar.core.json_codec import DOCUMENTS
 from familiar.core.types import Face, Label
-from familiar.core.vectors import normalize
 from familiar.datasets.synthetic import SyntheticPhoto
 from familiar.detection.alignment import TEMPLATE_112_PX, align
 from familiar.detection.heads import LABELS, NETWORK_FILE, PETS, HeadDetector
-from familiar.embedding.bundle import load_bundle, network_bytes, resolve_model, serialize_bundle
+from familiar.embedding.bundle import load_bundle, resolve_model
 from familiar.embedding.embedder import Embedder
-from familiar.embedding.model import embed_photos
-from familiar.embedding.species.router import RoutedEmbedder
-from familiar.embedding.species.router_file import load_router, write_router
-from familiar.embedding.species.verification import verify_routed
-from familiar.embedding.verification import verify_embeddings, verify_photos
-from familiar.export.router_export import export_router
+from familiar.embedding.photos import embed_photos
+from familiar.embedding.verification import verify, verify_embeddings
 from familiar.neighbors.clustering import cluster
 from familiar.photos.decoding import load_photo
 from familiar.photos.preprocessing import Preprocessing
 from support.changed_bundle import write_changed_bundle
-from support.mean_color_bundle import CALIBRATED, write_mean_color_bundle
 from support.random_bundle import random_bundle, random_network
 from support.tiers import small_and_exhaustive
-from support.tiny_router import color_classifier, reseal_router, save_colored, tiny_router
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
@@ -79,7 +70,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Path:
                 pytest.skip(f"npm cannot fetch what the page needs: {done.stderr.decode()[-300:]}")
     folder = tmp_path_factory.mktemp("served")
     for path in EXAMPLE.iterdir():
-        if path.is_file() and path.suffix != ".onnx" and path.name != "router.json":
+        if path.is_file() and path.suffix != ".onnx":
             shutil.copy(path, folder)
     (folder / "node_modules").symlink_to(modules)
     shutil.copy(NETWORK_FILE, folder)
@@ -255,8 +246,12 @@ SEVERAL_HEADS = (  # box in the photo at 320 px, scores for cat, dog and person
 
 @pytest.fixture(scope="module")
 def several_heads(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A detector's network that finds `SEVERAL_HEADS` in every photo that is not black, with landmarks on a slant."""
-    boxes, scores = (np.array(values, np.float32) for values in zip(*SEVERAL_HEADS, strict=True))
+    return write_heads(tmp_path_factory.mktemp("detector") / "heads.onnx", SEVERAL_HEADS)
+
+
+def write_heads(path: Path, heads: Sequence[tuple[Sequence[float], Sequence[float]]]) -> Path:
+    """Write a detector's network that finds these heads in every photo that is not black, with landmarks on a slant."""
+    boxes, scores = (np.array(values, np.float32) for values in zip(*heads, strict=True))
     slanted = (TEMPLATE_112_PX - 56) @ np.array([[0.9, 0.3], [-0.3, 0.9]]) / 112 + 0.5
     points = boxes[:, None, :2] + slanted * (boxes[:, None, 2:] - boxes[:, None, :2])
     constants = {"all boxes": boxes, "all scores": scores, "all points": points, "one": np.array(1)}
@@ -275,7 +270,6 @@ def several_heads(tmp_path_factory: pytest.TempPathFactory) -> Path:
         [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in ("boxes", "scores", "points")],
         [numpy_helper.from_array(value.astype(np.float32), name) for name, value in constants.items()],
     )
-    path = tmp_path_factory.mktemp("detector") / "heads.onnx"
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=10), path)
     return path
 
@@ -459,6 +453,22 @@ def test_photo_without_heads_is_left_out(
         saved = save(page)
     assert saved.skipped == {"black.png"}
     assert set(saved.names) == {scenes[0].name}
+
+
+def test_head_that_cannot_be_cropped_is_left_out(
+    context: BrowserContext, origin: str, make_bundle: MakeBundle, scenes: list[Path], tmp_path: Path
+):
+    narrow = ((200, 100, 200.3, 150), (0, 0.9, 0))
+    serve_detector(context, write_heads(tmp_path / "heads.onnx", (SEVERAL_HEADS[0], narrow)).read_bytes())
+    small = next(scene for scene in scenes if scene.stem == "small")
+    with open_page(context, origin) as page:
+        choose_bundle(page, make_bundle("pets", detector="pets"))
+        choose_photos(page, [small])
+        problems = page.get_by_role("list", name="Files left out")
+        expect(problems).to_contain_text("small.png (dog, 2 of 2) left out: the box of the face is empty")
+        saved = save(page)
+    assert [face["label"] for face in saved.faces] == ["cat"]
+    assert saved.skipped == {"small.png (dog, 2 of 2)"}
 
 
 @pytest.mark.one_case
@@ -729,7 +739,7 @@ def test_deploy_docs_javascript_matches_python(opened: Page, served: Path, make_
         }""",
         [path.name for path in (bundle, first, second)],
     )
-    expected = verify_photos(Embedder(bundle), first, second)
+    expected = verify(first, second, Embedder(bundle))
     assert answer["similarity"] == pytest.approx(expected.similarity, abs=1e-3)
     assert answer["probability"] == pytest.approx(expected.probability, abs=1e-2)
     assert answer["same"] == expected.same
@@ -747,215 +757,3 @@ def test_works_by_keyboard_and_fits_a_phone_screen(opened: Page, make_bundle: Ma
     expect(opened.get_by_role("button", pressed=True)).to_be_focused()
     expect(opened.get_by_role("table")).to_be_visible()
     assert opened.evaluate("document.scrollingElement.scrollWidth") == 390
-
-
-SPECIES_COLORS = {"cat": (200, 40, 30), "dog": (30, 200, 40), "person": (40, 30, 200), "gray": (120, 120, 120)}
-
-
-@dataclass(frozen=True)
-class Shipped:
-    """The folder of an exported router, and photos of two cats, two dogs, a person and nothing in particular."""
-
-    folder: Path
-    photos: list[Path]
-
-    @property
-    def files(self) -> list[Path]:
-        return sorted(self.folder.iterdir())
-
-    def photo(self, name: str) -> Path:
-        return next(photo for photo in self.photos if photo.stem == name)
-
-
-@pytest.fixture
-def shipped(tmp_path: Path) -> Shipped:
-    calibration = replace(CALIBRATED, high_recall=Threshold(similarity=-1.0, far=1.0, tar=1.0))
-    features = write_mean_color_bundle(tmp_path / "features.onnx", calibration)
-    write_router(tmp_path / "r.json", tiny_router(features, tmp_path))
-    export_router(tmp_path / "r.json", tmp_path / "shipped")
-    folder = tmp_path / "photos"
-    folder.mkdir()
-    for seed, (species, name) in enumerate(product(SPECIES_COLORS, "ab")):
-        path = save_colored(folder / f"{species} {name}.png", SPECIES_COLORS[species], seed)
-        if name == "b":  # half in the shadow, so that the photos of cats are somewhat alike, those of dogs less
-            pixels = np.asarray(Image.open(path)).copy()
-            pixels[:, :40] //= 10 if species == "dog" else 2
-            Image.fromarray(pixels).save(path)
-    return Shipped(tmp_path / "shipped", sorted(folder.iterdir()))
-
-
-def choose_router(page: Page, shipped: Shipped) -> RoutedEmbedder:
-    page.get_by_label("Choose a bundle").set_input_files(shipped.files)
-    expect(page.get_by_role("status")).to_contain_text("Ready")
-    return load_router(shipped.folder / "router.json")
-
-
-def compare(page: Page, left: str, right: str) -> list[str]:
-    """Return similarity, probability and verdict, as the page shows them."""
-    page.get_by_role("button", name=left).click()
-    shown = page.get_by_role("row").filter(has=page.get_by_role("rowheader", name=right, exact=True))
-    return shown.get_by_role("cell").all_inner_texts()
-
-
-def test_species_probabilities_match_python(opened: Page):
-    rng = np.random.default_rng(0)
-    for scale, temperature in ((1, 1), (10, 0.3), (1e4, 0.1), (1e-3, 50)):
-        embeddings = normalize(rng.normal(size=(20, 7)).astype(np.float32))
-        classifier = replace(
-            color_classifier("random"),
-            weights=scale * rng.normal(size=(3, 7)),
-            bias=rng.normal(size=3),
-            temperature=temperature,
-        )
-        probabilities = opened.evaluate(
-            """async ([embeddings, classifier]) => {
-                const {speciesProbabilities} = await import("./router.js");
-                return embeddings.map((embedding) => speciesProbabilities(embedding, classifier));
-            }""",
-            [embeddings.tolist(), DOCUMENTS.to_json(classifier)],
-        )
-        np.testing.assert_allclose(
-            probabilities, classifier.probabilities(embeddings, "random"), rtol=1e-9, atol=1e-300
-        )
-
-
-def test_router_compares_photos_as_python(opened: Page, shipped: Shipped):
-    router = choose_router(opened, shipped)
-    choose_photos(opened, shipped.photos)
-    for species, same in (("cat", True), ("dog", False)):
-        first, second = (shipped.photo(f"{species} {name}") for name in "ab")
-        expected = verify_routed(router, first, second)
-        answer = expected.verification
-        assert answer is not None
-        assert answer.probability is not None
-        assert expected.species == (species, species)
-        similarity, probability, verdict = compare(opened, first.name, f"{second.name} ({species})")
-        assert float(similarity) == pytest.approx(answer.similarity, abs=1e-3)
-        assert float(probability.removesuffix(" %")) == pytest.approx(100 * answer.probability, abs=0.1)
-        assert answer.same == same
-        assert verdict == ("same" if same else "different")
-    cat, dog = shipped.photo("cat a"), shipped.photo("dog a")
-    assert verify_routed(router, cat, dog).verification is None
-    assert compare(opened, cat.name, f"{dog.name} (dog)") == ["none", "none", "different species"]
-
-
-def test_router_embeds_each_face_by_the_bundle_of_its_species(opened: Page, shipped: Shipped):
-    router = choose_router(opened, shipped)
-    choose_photos(opened, shipped.photos)
-    routed = router.embed_photos(shipped.photos)
-    saved = save(opened)
-    rows = [row for row, _, _ in routed.by_row()]
-    assert saved.names == [shipped.photos[row].name for row in rows]
-    by_row = {
-        row: embedding
-        for each in routed.by_species.values()
-        for row, embedding in zip(each.rows.tolist(), each.embeddings, strict=True)
-    }
-    for face, (row, species, probability) in zip(saved.faces, routed.by_row(), strict=True):
-        assert face["species"] == species
-        assert face["species_probability"] == pytest.approx(probability, abs=1e-6)
-        np.testing.assert_allclose(face["embedding"], by_row[row], atol=1e-5, rtol=0)
-        tile = opened.get_by_role("button", name=shipped.photos[row].name)
-        expect(tile).to_contain_text(f"{species} ({100 * probability:.1f} %)")
-
-
-@pytest.mark.exhaustive
-def test_router_groups_each_species_by_itself(opened: Page, shipped: Shipped, tmp_path: Path):
-    """Even if both have one bundle, and at a threshold at which all embeddings are alike."""
-    router = load_router(shipped.folder / "router.json")
-    features = router.feature_embedder
-    write_router(tmp_path / "one.json", RoutedEmbedder(features, router.classifier, {"cat": features, "dog": features}))
-    export_router(tmp_path / "one.json", tmp_path / "one")
-    choose_router(opened, Shipped(tmp_path / "one", []))
-    choose_photos(opened, shipped.photos)
-    opened.get_by_label("Grouped at").select_option("high recall")
-    saved = save(opened)
-    groups = [[saved.faces[index]["species"] for index in group] for group in saved.groups]
-    assert sorted(groups) == [["cat", "cat"], ["dog", "dog"]]
-
-
-def test_router_leaves_out_species_without_bundle_and_unsure_ones(opened: Page, shipped: Shipped):
-    router = choose_router(opened, shipped)
-    choose_photos(opened, shipped.photos)
-    assert save(opened).skipped == {photo.name for photo in shipped.photos if photo.stem[:-2] in ("gray", "person")}
-    problems = opened.get_by_role("list", name="Files left out")
-    features = embed_photos(router.feature_embedder, [shipped.photo("person a"), shipped.photo("gray a")])
-    probabilities = router.classifier.probabilities(features.embeddings, "mean-color")
-    names = router.classifier.names
-    texts = ["shows a person ({}), and there is no bundle for person", "unsure of the species: {}."]
-    for name, row, text in zip(("person a", "gray a"), probabilities, texts, strict=True):
-        second, first = np.argsort(row)[-2:]
-        ranked = f"{names[first]} {100 * row[first]:.0f} %, {names[second]} {100 * row[second]:.0f} %"
-        expect(problems).to_contain_text(f"{name}.png left out: {text.format(ranked)}")
-        cat = shipped.photo("cat a")
-        with pytest.raises(NoBundleForSpecies if name == "person a" else UnsureSpecies):
-            verify_routed(router, cat, shipped.photo(name))
-
-
-def test_species_that_the_detector_tells_needs_no_classifier(
-    context: BrowserContext,
-    origin: str,
-    mean_color_bundle: Path,
-    several_heads: Path,
-    scenes: list[Path],
-    tmp_path: Path,
-):
-    """By its colors the classifier would say otherwise, or be unsure."""
-    serve_detector(context, several_heads.read_bytes())
-    bundle = load_bundle(mean_color_bundle)
-    features = tmp_path / "features.onnx"
-    features.write_bytes(serialize_bundle(network_bytes(bundle), replace(bundle.metadata, detector="auto")))
-    router = tiny_router(features, tmp_path)
-    classifier = replace(router.classifier, names=("Cats", "people", "dog"), min_probability=1.0)
-    embedders = {"Cats": router.embedders["cat"], "dog": router.embedders["dog"]}
-    write_router(tmp_path / "r.json", RoutedEmbedder(router.feature_embedder, classifier, embedders))
-    export_router(tmp_path / "r.json", tmp_path / "shipped")
-    with open_page(context, origin) as page:
-        loaded = choose_router(page, Shipped(tmp_path / "shipped", []))
-        choose_photos(page, scenes[:1])
-        saved = save(page)
-        expect(page.get_by_role("list", name="Files left out")).to_contain_text("shows a people (people 100 %")
-    photo = load_photo(scenes[0])
-    heads = HeadDetector(LABELS, network=several_heads).detect(photo)
-    routed = loaded.embed_crops([loaded.align(photo, head) for head in heads])
-    species = {row: name for row, name, _ in routed.by_row()}
-    assert [face["species"] for face in saved.faces] == [species[row] for row in sorted(species)]
-    assert set(species.values()) == {"Cats", "dog"}
-    for name, each in routed.by_species.items():
-        faces = [face["embedding"] for face in saved.faces if face["species"] == name]
-        np.testing.assert_allclose(faces, each.embeddings, atol=1e-3, rtol=0)
-
-
-@pytest.mark.one_case
-@pytest.mark.parametrize("cause", ["replaced", "missing", "changed", "not sealed", "development version"])
-def test_rejects_router_that_is_not_complete(opened: Page, shipped: Shipped, cause: str):
-    files = {path.name: path for path in shipped.files}
-    router = files["router.json"]
-    expected = "router.json: is no router of familiar, or was cut or changed"
-    if cause == "missing":
-        del files["dog.onnx"]
-        expected = "router.json: its bundle for dog, dog.onnx, is missing"
-    elif cause == "replaced":
-        shutil.copy(files["dog.onnx"], files["cat.onnx"])
-        expected = "router.json: was made with another bundle for cat than cat.onnx"
-    elif cause == "changed":
-        router.write_bytes(router.read_bytes().replace(b'"temperature":1.0', b'"temperature":2.0'))
-    elif cause == "not sealed":
-        router.write_bytes(b"\xef\xbb\xbf" + router.read_bytes())
-    else:
-        reseal_router(router, "format", format_version=2)
-        expected = "router.json: was made by a development version of familiar. Make it again with `familiar species`."
-    opened.get_by_label("Choose a bundle").set_input_files(list(files.values()))
-    expect(opened.get_by_role("status")).to_contain_text(expected)
-
-
-@pytest.mark.exhaustive
-def test_loads_router_from_its_own_folder(context: BrowserContext, origin: str, served: Path, shipped: Shipped):
-    for path in shipped.files:
-        shutil.copy(path, served)
-    page = context.new_page()
-    page.goto(origin)
-    expect(page.get_by_role("status")).to_contain_text("Ready")
-    expect(page.get_by_role("definition").filter(has_text="dog.onnx")).to_be_visible()
-    for path in shipped.files:
-        (served / path.name).unlink()

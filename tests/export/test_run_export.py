@@ -15,7 +15,7 @@ from familiar.datasets.folders import DataSpec
 from familiar.embedding import bundle as bundle_format
 from familiar.embedding.bundle import load_bundle, serialize_bundle
 from familiar.embedding.embedder import Embedder
-from familiar.embedding.model import embed_photos
+from familiar.embedding.photos import embed_photos
 from familiar.export import gate as gate_module
 from familiar.export import run_export as export
 from familiar.export.gate import Gate, GateMetrics

@@ -1,4 +1,4 @@
-"""Readers of networks: bundles, routers, ONNX networks of others, and weights."""
+"""Readers of networks: bundles, files of species, ONNX networks of others, and weights."""
 
 import hashlib
 import io
@@ -95,34 +95,11 @@ def _write(path: Path, data: bytes) -> Path:
     return path
 
 
-def _prepare_router(folder: Path) -> Read:
-    from familiar.embedding.species.router_file import load_router
+def _prepare_species(folder: Path) -> Read:
+    from familiar.embedding.species import open_bundles
 
-    for name in ("mean color.onnx", "cat.onnx", "dog.onnx"):
-        _write(folder / name, _router_files()[name])
-    return reading_file(folder / "router.json", lambda path: load_router(path, threads=1))
-
-
-@cache
-def _router_files() -> dict[str, bytes]:
-    from familiar.embedding.species.router_file import write_router
-    from support.tiny_router import tiny_router
-
-    with TemporaryDirectory() as name:
-        folder = Path(name)
-        write_router(folder / "router.json", tiny_router(_write(folder / "mean color.onnx", _bundle()), folder))
-        return {path.name: path.read_bytes() for path in folder.iterdir()}
-
-
-def _repair_router(data: bytes) -> bytes:
-    from familiar.embedding.species.router_file import _canonical, _sha256
-
-    try:
-        stored = json.loads(data)
-        stored.pop("sha256", None)
-        return _canonical({**stored, "sha256": _sha256(stored)})
-    except (ValueError, TypeError, AttributeError, RecursionError):
-        return data
+    _write(folder / "cat.onnx", _bundle())
+    return reading_file(folder / "family.json", open_bundles)
 
 
 def _prepare_scan(folder: Path) -> Read:
@@ -265,7 +242,7 @@ def _index() -> bytes:
 
 READERS = {
     "bundle": Reader(_prepare_bundle, lambda: [_bundle()], _mutate_bundle),
-    "router": Reader(_prepare_router, lambda: [_router_files()["router.json"]], json_mutator, _repair_router),
+    "species": Reader(_prepare_species, lambda: [b'{"cat": "cat.onnx", "dog": "pet-nano"}'], json_mutator),
     "network-scan": Reader(_prepare_scan, lambda: list(_networks()), onnx_mutator),
     "import": Reader(_prepare_import, lambda: list(_networks()), onnx_mutator, starts_processes=True),
     "weights": Reader(_prepare_weights, _weights, bytes_mutator, _repair_zip),

@@ -65,7 +65,7 @@ def _prepare_requests(folder: Path) -> Read:
     photos = color_album.draw_album(folder / "photos", red=2, green=2)
     with color_album.create_gallery(folder / "album", bundle, photos) as gallery:
         cluster(gallery)
-    settings = Settings(gallery=folder / "album", model=bundle)
+    settings = Settings(gallery=folder / "album", models=(bundle,))
     clients = {
         "immich": TestClient(make_immich_app(ImmichSettings(models={"": [bundle]})), base_url="http://127.0.0.1:3003"),
         "familiar": TestClient(

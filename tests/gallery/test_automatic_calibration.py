@@ -277,15 +277,15 @@ def test_damaged_calibration_is_reported(uncalibrated: Store, stored: str):
 
 
 def test_migration_to_a_calibrated_model_uses_the_models_unless_the_user_calibrated(calibrated: Store):
-    migrate._truncate(calibrated, UNCALIBRATED_SPACE, SPACE, None)
+    migrate._truncate(calibrated, UNCALIBRATED_SPACE, SPACE, ())
     assert own_calibration(calibrated) is None
     assert calibration(calibrated) == SPACE.calibration
-    migrate._truncate(calibrated, SPACE, UNCALIBRATED_SPACE, None)
+    migrate._truncate(calibrated, SPACE, UNCALIBRATED_SPACE, ())
     fitted = own_calibration(calibrated)
     assert fitted is not None
     assert (fitted.clustering.faces, fitted.clustering.is_automatic, fitted.decision) == (8, True, None)
     calibrate(calibrated)
-    migrate._truncate(calibrated, UNCALIBRATED_SPACE, SPACE, None)
+    migrate._truncate(calibrated, UNCALIBRATED_SPACE, SPACE, ())
     clustering = clustering_calibration(calibrated)
     assert (clustering.from_gallery, clustering.is_automatic) == (True, False), "that of the user is kept"
 

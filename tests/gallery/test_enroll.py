@@ -55,7 +55,7 @@ def photos(tmp_path: Path) -> list[Path]:
 
 
 def test_enrolled_embeddings_match_the_embedder(album: Store, embedder: Embedder, pets: list[Path]):
-    from familiar.embedding.model import embed_photos
+    from familiar.embedding.photos import embed_photos
 
     assert counts(enroll(album, embedder, pets)) == {"photos": 24, "faces": 24}
     expected = embed_photos(embedder, pets).embeddings

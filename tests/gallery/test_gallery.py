@@ -9,7 +9,7 @@ import pytest
 from familiar import Gallery
 from familiar.core.errors import BadBundle, Contradiction, FamiliarError, NotInGallery, SpaceMismatch
 from familiar.core.types import Crop
-from familiar.detection.cropping import crop_photo
+from familiar.detection.faces import crop_photo
 from familiar.embedding.embedder import Embedder
 from familiar.gallery.search.filters import Filter
 from familiar.gallery.store.model_reference import NO_REFERENCE

@@ -8,15 +8,13 @@ from familiar import Gallery
 from familiar.core.errors import BadBundle, BadDetector, Contradiction, NoFaceFound, SpaceMismatch
 from familiar.detection.detectors import _say_replaced
 from familiar.embedding.embedder import Embedder
-from familiar.embedding.species.router import RoutedEmbedder
-from familiar.embedding.species.router_file import write_router
+from familiar.embedding.species import write_species_file
 from familiar.gallery.editing.manual_faces import delete_face, set_face_box
 from familiar.gallery.editing.undo_log import undo
 from support.color_album import draw_photo
 from support.colored_squares import ColoredSquares, use_colored_squares
 from support.mean_color_bundle import CALIBRATED, write_mean_color_bundle
 from support.small_gallery import rows
-from support.tiny_router import color_classifier
 
 
 @pytest.fixture(autouse=True)
@@ -98,7 +96,7 @@ def test_gallery_with_a_moved_model_says_so_and_learns_its_new_place(album: Path
     Gallery.open(album, moved).close()
     with Gallery.open(album) as gallery:
         assert gallery.search(photos[0])
-        assert gallery.database.model_reference.model == str(moved)
+        assert gallery.database.model_reference.models == (str(moved),)
 
 
 def test_another_model_is_refused_with_both_names_and_the_remedy(album: Path, model: Path, tmp_path: Path):
@@ -198,25 +196,23 @@ def test_face_takes_the_place_of_a_photo_that_was_enrolled_as_a_crop(tmp_path: P
 # --- migrating to a model of more species -----------------------------------------------------------------------------
 
 
-def router(folder: Path, *names: str) -> Path:
-    """Write a router with a bundle for each of these species."""
+def species_file(folder: Path, *names: str) -> Path:
+    """Write a file with a bundle for each of these species."""
     folder.mkdir()
     bundles = {name: write_mean_color_bundle(folder / f"{name}.onnx", CALIBRATED, name) for name in names}
-    features = write_mean_color_bundle(folder / "features.onnx", CALIBRATED)
-    embedders = {name: Embedder(bundle) for name, bundle in bundles.items()}
-    write_router(folder / "router.json", RoutedEmbedder(Embedder(features), color_classifier(), embedders))
-    return folder / "router.json"
+    write_species_file(folder / "family.json", bundles)
+    return folder / "family.json"
 
 
-def test_migrating_to_a_router_for_more_species_finds_the_faces_that_were_left_out(tmp_path: Path, photos: list[Path]):
-    pets = router(tmp_path / "pets", "cat", "dog")
+def test_migrating_to_bundles_for_more_species_finds_the_faces_that_were_left_out(tmp_path: Path, photos: list[Path]):
+    pets = species_file(tmp_path / "pets", "cat", "dog")
     with Gallery.create(tmp_path / "album", pets, detector="auto") as gallery:
         assert len(gallery.enroll(photos).skipped_faces) == 2
-        result = gallery.migrate(router(tmp_path / "all", "cat", "dog", "person"))
+        result = gallery.migrate(species_file(tmp_path / "all", "cat", "dog", "person"))
         assert (result.reembedded_faces, result.detector, result.redetection.faces) == (2, "auto", 2)
     with Gallery.open(tmp_path / "album") as gallery:
         assert len(gallery.search(photos[1])) == 2  # the people
-        assert gallery.database.model_reference.model == str(tmp_path / "all" / "router.json")
+        assert gallery.database.model_reference.models == (str(tmp_path / "all" / "family.json"),)
 
 
 def test_migrating_to_a_model_for_a_wider_detector_changes_the_detector(

@@ -10,7 +10,7 @@ import pytest
 from familiar.core.errors import Contradiction, NoFaceFound, NotInGallery, SpaceMismatch, UnreadablePhoto
 from familiar.core.types import Face, Photo
 from familiar.detection.alignment import align
-from familiar.detection.quality import face_quality
+from familiar.detection.faces import face_quality
 from familiar.embedding.embedder import Embedder
 from familiar.gallery.editing import corrections, manual_faces
 from familiar.gallery.editing.manual_faces import Box, add_face, delete_face, set_face_box

@@ -13,7 +13,7 @@ from familiar.core.types import Face, Photo
 from familiar.core.vectors import normalize
 from familiar.detection.alignment import align
 from familiar.embedding.embedder import Embedder
-from familiar.embedding.model import embed_photos
+from familiar.embedding.photos import embed_photos
 from familiar.gallery.clustering.calibration import calibrate, calibration, clustering_calibration
 from familiar.gallery.clustering.cluster import cluster
 from familiar.gallery.editing import corrections
@@ -115,14 +115,13 @@ def test_compatible_model_of_the_same_length_embeds_the_photos_at_hand_and_keeps
 def longer_embedder(embedder: Embedder) -> Embedder:
     """A model whose embeddings begin, once truncated, with those of `embedder`, and have eight more components."""
 
-    class Longer(Embedder):
-        def run(self, crops_u8: np.ndarray, *, flip: bool = False) -> np.ndarray:
-            short = super().run(crops_u8, flip=flip)
-            return np.concatenate([0.8 * short, 0.6 * normalize(short[:, ::-1][:, :8] + np.float32(0.01))], axis=1)
+    def lengthen(crops_u8: np.ndarray) -> np.ndarray:
+        short = embedder.run(crops_u8)
+        return np.concatenate([0.8 * short, 0.6 * normalize(short[:, ::-1][:, :8] + np.float32(0.01))], axis=1)
 
     dim = embedder.metadata.embedding_dim
     metadata = replace(embedder.metadata, embedding_dim=dim + 8, prefixes=(dim, dim + 8))
-    return Longer(replace(embedder.bundle, metadata=metadata), threads=2)
+    return Embedder(replace(embedder.bundle, metadata=metadata), threads=2, network=lengthen)
 
 
 def test_compatible_longer_model_searches_at_once_and_takes_the_gallery_over(

@@ -225,7 +225,7 @@ def test_format_or_source_code_changes_the_pack(cats: Path, cache: CropCache, mo
     monkeypatch.setattr(Path, "read_bytes", changed)
     read(cats, cache)
     assert len(packs(cache)) == 3
-    assert files_read >= {"decoding.py", "alignment.py", "preprocessing.py", "cropping.py", "face.py", "coat.py"}
+    assert files_read >= {"decoding.py", "alignment.py", "preprocessing.py", "faces.py", "face.py", "coat.py"}
 
 
 def test_renamed_photos_use_the_same_pack(cats: Path, cache: CropCache, opened: list[PhotoRef], tmp_path: Path) -> None:

@@ -104,7 +104,7 @@ def _openapi() -> dict[str, Any]:
     from familiar.web.settings import Settings
 
     with TemporaryDirectory() as folder:
-        return _application(Service(Settings(gallery=Path(folder) / "album", model=Path("pet-nano")))).openapi()
+        return _application(Service(Settings(gallery=Path(folder) / "album", models=("pet-nano",)))).openapi()
 
 
 def _parameters(operation: dict[str, Any], document: dict[str, Any]) -> str:

@@ -281,7 +281,7 @@ class ApiWriter(Writer):
 
     def __init__(self, task: Task) -> None:
         super().__init__(task)
-        settings = Settings(gallery=self.folder, model=self.model_file, roots=(task.root,))
+        settings = Settings(gallery=self.folder, models=(self.model_file,), roots=(task.root,))
         self.client = self.running.enter_context(Client(self.running.enter_context(running_server(settings))))
 
     def arguments(self, kind: str, choice: Choice) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from familiar.conversion.pixel_input import take_pixels
 from familiar.core.calibration import Calibration, Threshold
-from familiar.detection.cropping import crop_photo
+from familiar.detection.faces import crop_photo
 from familiar.embedding.bundle import BundleMetadata, serialize_bundle
 from familiar.photos.preprocessing import Preprocessing, stack_crops, standardize
 

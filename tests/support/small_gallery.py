@@ -15,7 +15,6 @@ from familiar.core.types import Face, Photo
 from familiar.core.vectors import normalize
 from familiar.datasets.synthetic import SyntheticPhoto
 from familiar.embedding.embedder import Embedder
-from familiar.embedding.model import Model
 from familiar.gallery.clustering.assignments import UNASSIGNED, load_assignments
 from familiar.gallery.editing import manual_faces
 from familiar.gallery.editing.manual_faces import Box
@@ -80,11 +79,11 @@ def enroll_in_one_photo(gallery: Store, embeddings: np.ndarray, name: str) -> li
 
 
 @contextlib.contextmanager
-def embedder_returning(embedding: np.ndarray) -> Iterator[Model]:
+def embedder_returning(embedding: np.ndarray) -> Iterator[Embedder]:
     """Give an embedder for manual edits: any box has this embedding, and no photo is read."""
 
     def embed_box(
-        _: Store, __: Model, ___: int, box: Box, landmarks: None, ____: Path | None, species: None = None
+        _: Store, __: Embedder, ___: int, box: Box, landmarks: None, ____: Path | None, species: None = None
     ) -> Face:
         return Face(box, landmarks, 1.0, quality=1.0, embedding=embedding, species=species)
 

@@ -7,14 +7,14 @@ import numpy as np
 import pytest
 
 from familiar.core.errors import BadRecipe, BadRun
-from familiar.core.types import Photo
+from familiar.core.types import Crop, Photo
 from familiar.core.vectors import normalize
 from familiar.datasets.folders import DataSpec, open_photo
-from familiar.detection.alignment import detect_and_align
+from familiar.detection.alignment import align
 from familiar.detection.detectors import WholePhoto
 from familiar.embedding.bundle import load_bundle
 from familiar.embedding.embedder import Embedder
-from familiar.embedding.model import embed_photos
+from familiar.embedding.photos import embed_photos
 from familiar.export.run_export import export_bundle
 from familiar.loading.blends import BlendedDataset, blend
 from familiar.loading.crops import read_table
@@ -99,7 +99,13 @@ def test_blends_are_embedded_behind_the_photos(teachers: list[Path], cats: DataS
     teacher = Embedder(teachers[0])
     crops = [Photo(each, "blend", (each.shape[1], each.shape[0])) for each in pixels]
     whole_square = teacher.metadata.preprocessing
-    expected = teacher.embed([detect_and_align(crop, WholePhoto(), whole_square) for crop in crops])
+    expected = teacher.embed(
+        [
+            Crop(align(photo, face, whole_square).rgb_u8, "blend")
+            for photo in crops
+            for face in WholePhoto().detect(photo)
+        ]
+    )
     np.testing.assert_allclose(embedded.embeddings[photos:], expected, atol=1e-6)
     assert counted[-1] == (photos + 20, photos + 20)
     assert [done for done, _ in counted] == sorted(done for done, _ in counted)

@@ -14,8 +14,8 @@ from familiar.datasets.folders import DataSpec, IdentityTable, open_photo
 from familiar.embedding import bundle as bundle_format
 from familiar.embedding.bundle import load_bundle, serialize_bundle
 from familiar.embedding.embedder import Embedder
-from familiar.embedding.model import embed_photos
-from familiar.embedding.verification import verify_photos
+from familiar.embedding.photos import embed_photos
+from familiar.embedding.verification import verify
 from familiar.training.checkpoint import load_weights, save_weights
 from familiar.training.network import build_network
 from familiar.training.run import RunFolder
@@ -66,7 +66,7 @@ def test_verification_matches_bundle(shared_run: RunFolder, cats: DataSpec):
     first, second, *_ = cats.read().photos
     assert isinstance(first, Path)
     assert isinstance(second, Path)
-    answer, expected = (verify_photos(embedder, first, second) for embedder in (torch_based, onnx))
+    answer, expected = (verify(first, second, embedder) for embedder in (torch_based, onnx))
     assert answer.similarity == pytest.approx(expected.similarity, abs=1e-4)
     assert answer.threshold == expected.threshold
     assert torch_based.embed([]).shape == (0, 16)

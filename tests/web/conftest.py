@@ -54,7 +54,7 @@ def folder(tmp_path: Path, photos: list[Path], grouped_album: Path) -> Path:
 
 @pytest.fixture
 def settings(folder: Path, mean_color_bundle: Path) -> Settings:
-    return Settings(gallery=folder, model=mean_color_bundle)
+    return Settings(gallery=folder, models=(mean_color_bundle,))
 
 
 @pytest.fixture
@@ -75,7 +75,7 @@ def serving(folder: Path, mean_color_bundle: Path) -> Iterator[Callable[..., Tes
     running: list[TestClient] = []
 
     def serve(**changes: object) -> TestClient:
-        settings = Settings(**{"gallery": folder, "model": mean_color_bundle} | changes)  # pyright: ignore[reportArgumentType]
+        settings = Settings(**{"gallery": folder, "models": (mean_color_bundle,)} | changes)  # pyright: ignore[reportArgumentType]
         client = TestClient(make_app(Service(settings)), base_url="http://127.0.0.1:8000", client=("127.0.0.1", 5000))
         running.append(client.__enter__())
         return client

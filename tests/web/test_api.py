@@ -336,7 +336,7 @@ def test_read_only_server_rejects_writes(settings: Settings):
 
 
 def test_without_model_rejects_only_requests_that_need_it(settings: Settings, photos: list[Path]):
-    app = make_app(Service(dataclasses.replace(settings, model=None)))
+    app = make_app(Service(dataclasses.replace(settings, models=())))
     with TestClient(app, base_url="http://127.0.0.1:8000", client=("127.0.0.1", 5000)) as client:
         assert get(client, "gallery")["has_model"] is False
         get(client, "model", 409)

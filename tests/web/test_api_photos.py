@@ -12,7 +12,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from familiar.core.calibration import Calibration, Threshold
-from familiar.detection.cropping import crop_photo
+from familiar.detection.faces import crop_photo
 from familiar.embedding.embedder import Embedder
 from familiar.gallery.clustering.calibration import GalleryFit, store_own_calibrations
 from familiar.gallery.store.store import Store
@@ -180,7 +180,7 @@ def test_no_face_error_names_uploaded_file(settings: Settings, photos: list[Path
 
 
 def test_rejected_upload_stores_no_photo(settings: Settings, folder: Path, photos: list[Path]):
-    for refuses in ({"read_only": True}, {"model": None}):
+    for refuses in ({"read_only": True}, {"models": ()}):
         with TestClient(make_app(Service(dataclasses.replace(settings, **refuses))), **PROGRAM) as client:
             assert client.post("/api/v1/photos", files=sent(photos[0])).status_code in (403, 409)
     assert not (folder / "photos").exists()

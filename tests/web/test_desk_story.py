@@ -91,7 +91,7 @@ def test_shelter_plays_through_its_found_pets(
     width: int,
 ):
     owners, folder = make_register(lost, found_lost, unknown), tmp_path / "missing"
-    with running_server(Settings(gallery=folder, model=Path("pet-mobile"), detector="none", desk=True)) as url:
+    with running_server(Settings(gallery=folder, models=(Path("pet-mobile"),), detector="none", desk=True)) as url:
         page, console = opened(browser, url, width)
         expect(page).to_have_url(f"{url}/desk")
         for label, owner in owners.items():
@@ -138,7 +138,7 @@ def test_desk_works_without_javascript(
     browser: Browser, tmp_path: Path, make_register: Callable[[int, int, int], dict[str, str | None]]
 ):
     make_register(2, 1, 0)
-    with running_server(Settings(gallery=tmp_path / "missing", model=Path("pet-mobile"), detector="none")) as url:
+    with running_server(Settings(gallery=tmp_path / "missing", models=(Path("pet-mobile"),), detector="none")) as url:
         page, _ = opened(browser, f"{url}/desk", 900, javascript=False)
         message = page.locator("noscript .note")
         enter(page, url, tmp_path / "found" / "found-00")

@@ -30,7 +30,7 @@ def test_cut_uploads_leave_nothing_behind(
 ) -> None:
     (tmp_path / "temporary").mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
-    settings = Settings(gallery=tmp_path / "album", model=mean_color_bundle)
+    settings = Settings(gallery=tmp_path / "album", models=(mean_color_bundle,))
     http = make_protocol_factory(settings.limits)
     config = uvicorn.Config(make_app(Service(settings)), http=http, log_config=None, ws="none")
     server, uploads = uvicorn.Server(config), Uploads()

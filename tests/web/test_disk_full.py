@@ -35,7 +35,7 @@ def disk(tmp_path: Path) -> Iterator[Path]:
 @pytest.fixture
 def settings(disk: Path, folder: Path, mean_color_bundle: Path) -> Settings:
     shutil.copytree(folder, disk / "album")
-    return Settings(gallery=disk / "album", model=mean_color_bundle)
+    return Settings(gallery=disk / "album", models=(mean_color_bundle,))
 
 
 def photo(seed: int, side_px: int = 150) -> bytes:

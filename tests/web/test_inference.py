@@ -2,7 +2,7 @@
 
 import asyncio
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any
@@ -12,13 +12,13 @@ import pytest
 
 from familiar.core.errors import NoFaceFound, UnreadablePhoto
 from familiar.core.recognition_types import DetectedPhoto
-from familiar.core.types import Crop, Face, Photo
+from familiar.core.types import Face, Photo
 from familiar.detection.detectors import Detector, WholePhoto
 from familiar.embedding.embedder import Embedder
-from familiar.embedding.model import embed_photos
+from familiar.embedding.photos import embed_photos
 from familiar.photos.decoding import save_photo
 from familiar.web.errors import HttpProblem
-from familiar.web.inference import BatchingInference
+from familiar.web.inference import THREADS_PER_RUN, Inference
 from familiar.web.settings import Limits
 from support import color_album
 
@@ -72,25 +72,20 @@ def batches_of_four(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def seeing(
     embedder: Embedder | None,
-    work: Callable[[BatchingInference], Any],
+    work: Callable[[Inference], Any],
     detector: Detector | None = None,
     limits: Limits | None = None,
 ) -> Any:
     """Return the result of `work(vision)`."""
 
     async def run() -> Any:
-        vision = BatchingInference(embedder, detector or color_album.SquareDetector(), limits or Limits())
-        await vision.start()
+        vision = Inference(embedder, detector or color_album.SquareDetector(), limits or Limits())
         try:
             return await asyncio.wait_for(work(vision), SECONDS)
         finally:
             await vision.stop()
 
     return asyncio.run(run())
-
-
-def crop(red: int = 200) -> Crop:
-    return Crop(np.full((32, 32, 3), (red, 20, 20), np.uint8), "drawn")
 
 
 async def until(met: Callable[[], bool]) -> None:
@@ -161,9 +156,9 @@ def test_best_embeds_only_the_best_face(tmp_path: Path, embedder: Embedder, netw
 def test_without_model_detects_faces_but_rejects_embedding(tmp_path: Path):
     path = color_album.draw_photo(tmp_path / "two.png", "green", "red")
 
-    async def work(vision: BatchingInference) -> DetectedPhoto:
+    async def work(vision: Inference) -> DetectedPhoto:
         assert not vision.has_model
-        for request in (vision.detect(path), vision.best_face(path), vision.embed([crop()])):
+        for request in (vision.detect(path), vision.best_face(path)):
             with pytest.raises(HttpProblem, match="--model") as error:
                 await request
             assert (error.value.status, error.value.kind) == (HTTPStatus.CONFLICT, "no-model")
@@ -182,27 +177,6 @@ def test_detect_without_embed_skips_network(tmp_path: Path, embedder: Embedder, 
 
 
 @pytest.mark.usefixtures("batches_of_four")
-def test_batches_combine_small_and_split_large_requests(embedder: Embedder, network: Network):
-    async def work(vision: BatchingInference) -> list[np.ndarray]:
-        network.go.clear()
-        first = asyncio.create_task(vision.embed([crop()]))
-        await network.has_begun()
-        requests = [vision.embed([crop(red)] * many) for red, many in ((40, 1), (80, 2), (120, 1), (160, 9))]
-        waiting = asyncio.gather(*requests)
-        await asyncio.sleep(0)  # they are in the queue
-        network.go.set()
-        await first
-        return await waiting
-
-    rows = seeing(embedder, work)
-    assert network.batches == [1, 4, 4, 4, 1]
-    assert [len(each) for each in rows] == [1, 2, 1, 9]
-    for red, each in zip((40, 80, 120, 160), rows, strict=True):
-        expected = np.array([red, 20, 20]) / np.linalg.norm([red, 20, 20])
-        np.testing.assert_allclose(each, np.tile(expected, (len(each), 1)), atol=1e-5)
-
-
-@pytest.mark.usefixtures("batches_of_four")
 def test_photo_with_many_faces_is_split_into_batches(tmp_path: Path, embedder: Embedder, network: Network):
     colors = ["red", "green", "blue"] * 3
     path = color_album.draw_photo(tmp_path / "nine.png", *colors)
@@ -211,115 +185,90 @@ def test_photo_with_many_faces_is_split_into_batches(tmp_path: Path, embedder: E
     assert [int(seen.embedding.argmax()) for seen in result.faces] == [0, 1, 2] * 3
 
 
-def test_embed_without_crops_returns_empty_array(embedder: Embedder):
-    assert seeing(embedder, lambda vision: vision.embed([])).shape == (0, 3)
+def test_photos_of_several_requests_are_embedded_together(tmp_path: Path, embedder: Embedder, network: Network):
+    first, second, third = (color_album.draw_photo(tmp_path / f"{name}.png", name) for name in ("red", "green", "blue"))
 
-
-@pytest.mark.usefixtures("batches_of_four")
-def test_network_error_fails_only_its_batch(embedder: Embedder, network: Network):
-    network.fails = lambda crops_u8: len(crops_u8) == 4
-
-    async def work(vision: BatchingInference) -> list[Any]:
+    async def work(vision: Inference) -> list[Face]:
         network.go.clear()
-        first = asyncio.create_task(vision.embed([crop()]))
+        under_way = asyncio.create_task(vision.best_face(first))
         await network.has_begun()
-        requests = [vision.embed([crop()] * many) for many in (2, 2, 3)]  # the last waits for the next batch
-        waiting = asyncio.gather(*requests, return_exceptions=True)
-        await asyncio.sleep(0)
+        waiting = asyncio.gather(vision.best_face(second), vision.best_face(third))
+        shared = embedder.networks[None][1]
+        await until(lambda: len(shared._waiting) == min(2, THREADS_PER_RUN - 1))
         network.go.set()
-        return [await first, *await waiting]
+        return [await under_way, *await waiting]
 
-    first, second, third, last = seeing(embedder, work)
-    assert network.batches == [1, 4, 3]
-    assert len(first) == 1
-    assert [str(error) for error in (second, third)] == ["out of memory"] * 2
-    assert len(last) == 3
+    faces = seeing(embedder, work)
+    assert [int(face.embedding.argmax()) for face in faces] == [0, 1, 2]
+    assert sum(network.batches) == 3
 
 
-@pytest.mark.usefixtures("batches_of_four")
-def test_failed_batch_does_not_affect_other_photo(tmp_path: Path, embedder: Embedder, network: Network):
+def test_network_error_fails_only_its_request(tmp_path: Path, embedder: Embedder, network: Network):
     network.fails = lambda crops_u8: len(crops_u8) == 2
-    two = color_album.draw_photo(tmp_path / "two.png", "red", "green")
-    four = color_album.draw_photo(tmp_path / "four.png", "red", "green", "blue", "red")
+    single, pair = (color_album.draw_photo(tmp_path / f"{count}.png", *["red"] * count) for count in (1, 2))
 
-    async def work(vision: BatchingInference) -> list[Any]:
-        network.go.clear()
-        first = asyncio.create_task(vision.embed([crop()]))
-        await network.has_begun()
-        waiting = asyncio.gather(vision.detect(two), vision.detect(four), return_exceptions=True)
-        await asyncio.sleep(0)
-        network.go.set()
-        await first
-        return await waiting
+    async def work(vision: Inference) -> list[Any]:
+        return await asyncio.gather(vision.detect(single), vision.detect(pair), return_exceptions=True)
 
     good, bad = seeing(embedder, work)
-    assert network.batches == [1, 4, 2]  # both of the one and two of the other, and the rest
-    assert len(good.faces) == 2
+    assert len(good.faces) == 1
     assert str(bad) == "out of memory"
 
 
-def test_canceled_request_is_not_embedded(embedder: Embedder, network: Network):
-    async def work(vision: BatchingInference) -> np.ndarray:
-        network.go.clear()
-        first = asyncio.create_task(vision.embed([crop()]))
-        await network.has_begun()
-        cancelled, stays = (asyncio.create_task(vision.embed([crop()] * many)) for many in (3, 2))
+@pytest.fixture
+def pictures(tmp_path: Path) -> list[Path]:
+    return color_album.draw_album(tmp_path / "pictures", red=THREADS_PER_RUN + 3)
+
+
+async def fill(vision: Inference, network: Network, pictures: Iterator[Path]) -> list[asyncio.Task[Face]]:
+    """Occupy all threads of an embedder of one thread, and return what they are doing."""
+    network.go.clear()
+    tasks = [asyncio.create_task(vision.best_face(next(pictures))) for _ in range(THREADS_PER_RUN)]
+    await network.has_begun()
+    await until(lambda: vision._pool._work_queue.empty())
+    return tasks
+
+
+def test_canceled_request_is_not_embedded(embedder: Embedder, network: Network, pictures: list[Path]):
+    async def work(vision: Inference) -> None:
+        paths = iter(pictures)
+        busy = await fill(vision, network, paths)
+        cancelled, stays = (asyncio.create_task(vision.best_face(next(paths))) for _ in range(2))
         await asyncio.sleep(0)
         cancelled.cancel()
         with pytest.raises(asyncio.CancelledError):
             await cancelled
         network.go.set()
-        await first
-        return await stays
-
-    assert len(seeing(embedder, work)) == 2
-    assert network.batches == [1, 2]
-
-
-def test_rejects_requests_above_waiting_limit(embedder: Embedder, network: Network):
-    async def work(vision: BatchingInference) -> None:
-        network.go.clear()
-        under_way = asyncio.create_task(vision.embed([crop()]))
-        await network.has_begun()
-        waiting = [asyncio.create_task(vision.embed([crop()])) for _ in range(2)]
-        await asyncio.sleep(0)
-        with pytest.raises(HttpProblem, match="too many photos") as error:
-            await vision.embed([crop()])
-        assert (error.value.status, error.value.kind) == (HTTPStatus.SERVICE_UNAVAILABLE, "busy")
-        waiting[0].cancel()
-        await asyncio.sleep(0)
-        in_its_place = asyncio.create_task(vision.embed([crop()]))
-        await asyncio.sleep(0)
-        network.go.set()
-        assert [len(rows) for rows in await asyncio.gather(under_way, waiting[1], in_its_place)] == [1, 1, 1]
-
-    seeing(embedder, work, limits=Limits(waiting_requests=2))
-
-
-def test_idle_threads_share_queued_crops(mean_color_bundle: Path, network: Network):
-    embedder = Embedder(mean_color_bundle, threads=2, network=network)
-
-    async def work(vision: BatchingInference) -> None:
-        await until(lambda: vision._idle == 2)
-        network.go.clear()
-        with vision._ready:  # so that the first finds all of them
-            requests = asyncio.gather(*(vision.embed([crop()]) for _ in range(6)))
-            await asyncio.sleep(0)
-        await network.has_begun()
-        await network.has_begun()
-        network.go.set()
-        await requests
+        await asyncio.gather(*busy, stays)
 
     seeing(embedder, work)
-    assert sorted(network.batches) == [3, 3]
+    assert sum(network.batches) == THREADS_PER_RUN + 1
 
 
-def test_stop_completes_current_batch_and_rejects_queue(embedder: Embedder, network: Network):
-    async def work(vision: BatchingInference) -> np.ndarray:
-        network.go.clear()
-        under_way = asyncio.create_task(vision.embed([crop()]))
-        await network.has_begun()
-        waits = asyncio.create_task(vision.embed([crop()]))
+def test_rejects_requests_above_waiting_limit(embedder: Embedder, network: Network, pictures: list[Path]):
+    async def work(vision: Inference) -> None:
+        paths = iter(pictures)
+        busy = await fill(vision, network, paths)
+        waiting = asyncio.create_task(vision.best_face(next(paths)))
+        await asyncio.sleep(0)
+        with pytest.raises(HttpProblem, match="too many photos") as error:
+            await vision.best_face(next(paths))
+        assert (error.value.status, error.value.kind) == (HTTPStatus.SERVICE_UNAVAILABLE, "busy")
+        waiting.cancel()
+        await asyncio.sleep(0)
+        in_its_place = asyncio.create_task(vision.best_face(next(paths)))
+        await asyncio.sleep(0)
+        network.go.set()
+        assert all(face.embedding is not None for face in await asyncio.gather(*busy, in_its_place))
+
+    seeing(embedder, work, limits=Limits(waiting_requests=THREADS_PER_RUN + 1))
+
+
+def test_stop_completes_current_photos_and_rejects_queue(embedder: Embedder, network: Network, pictures: list[Path]):
+    async def work(vision: Inference) -> None:
+        paths = iter(pictures)
+        busy = await fill(vision, network, paths)
+        waits = asyncio.create_task(vision.best_face(next(paths)))
         await asyncio.sleep(0)
         stop = asyncio.create_task(vision.stop())
         with pytest.raises(HttpProblem, match="stopping"):
@@ -328,8 +277,7 @@ def test_stop_completes_current_batch_and_rejects_queue(embedder: Embedder, netw
         network.go.set()
         await stop
         with pytest.raises(HttpProblem, match="stopping"):
-            await vision.embed([crop()])
-        return await under_way
+            await vision.best_face(next(paths))
+        assert all(face.embedding is not None for face in await asyncio.gather(*busy))
 
-    assert len(seeing(embedder, work)) == 1
-    assert network.batches == [1]
+    seeing(embedder, work)

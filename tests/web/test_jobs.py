@@ -392,7 +392,7 @@ def test_next_job_groups_faces_from_stopped_job(
 def test_known_photos_are_grouped_in_ungrouped_gallery(tmp_path: Path, mean_color_bundle: Path, more: Path):
     paths = [more / "white1.png", more / "white2.png"]
     color_album.create_gallery(tmp_path / "new", mean_color_bundle, paths).close()  # and not grouped
-    done = taken_in(Service(Settings(gallery=tmp_path / "new", model=mean_color_bundle)), *paths)
+    done = taken_in(Service(Settings(gallery=tmp_path / "new", models=(mean_color_bundle,))), *paths)
     assert (done.state, done.known, done.new_individuals) == ("done", 2, 1)
 
 
@@ -493,7 +493,7 @@ def test_restart_enrolls_pending_uploads(service: Service, settings: Settings, f
 
 
 def test_rejects_jobs_when_read_only_or_without_model(settings: Settings, more: Path):
-    for changed, status in ((replace(settings, read_only=True), 403), (replace(settings, model=None), 409)):
+    for changed, status in ((replace(settings, read_only=True), 403), (replace(settings, models=()), 409)):
         service = Service(changed)
         service.allowed_paths.uploads.mkdir(exist_ok=True)
         shutil.copy(more / "red9.png", service.allowed_paths.uploads)

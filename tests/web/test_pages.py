@@ -223,7 +223,7 @@ def test_read_only_pages_have_no_write_forms(serving: Callable[..., TestClient],
 
 
 def test_pages_without_model_show_start_command(serving: Callable[..., TestClient], photos: list[Path]):
-    client = serving(model=None)
+    client = serving(models=())
     for path in ("/album", "/search", "/compare", "/model"):
         answer = client.get(path)
         assert "familiar serve GALLERY --model MODEL" in text_of(answer), path

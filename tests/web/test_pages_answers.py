@@ -144,7 +144,7 @@ def test_answers_are_less_what_the_album_has_in_common(
     with color_album.create_gallery(tmp_path / "centered", with_means, photos) as gallery:
         stored, centered = gallery.stored_faces().unit_rows(), gallery.faces().unit_rows()
     assert float(centered[0] @ centered[4]) < float(stored[0] @ stored[4]) - 0.1
-    client = serving(gallery=tmp_path / "centered", model=with_means)
+    client = serving(gallery=tmp_path / "centered", models=(with_means,))
     both = {"first": photos[0].read_bytes(), "second": photos[4].read_bytes()}
     similarity = client.post("/api/v1/verify", files=both).json()["similarity"]
     assert similarity == pytest.approx(float(centered[0] @ centered[4]), abs=1e-3)
@@ -174,7 +174,7 @@ def test_pages_warn_about_uncalibrated_model(
     serving: Callable[..., TestClient], tmp_path: Path, uncalibrated_bundle: Path, photos: list[Path]
 ):
     color_album.create_gallery(tmp_path / "plain", uncalibrated_bundle, photos).close()
-    client = serving(gallery=tmp_path / "plain", model=uncalibrated_bundle)
+    client = serving(gallery=tmp_path / "plain", models=(uncalibrated_bundle,))
     compared = text_of(post_compare(client, photos[0], photos[1]))
     assert compared.startswith("No verdict This model was never calibrated, so there is only a similarity")
     assert "Similarity 1.000" in compared
@@ -194,7 +194,7 @@ def test_model_page_says_that_the_album_calibrated_itself(
     with color_album.create_gallery(tmp_path / "plain", uncalibrated_bundle, paths) as gallery:
         for first, name in ((1, "Rosa"), (6, "Gerd")):
             split(gallery, list(range(first, first + 5)), name)
-    client = serving(gallery=tmp_path / "plain", model=uncalibrated_bundle)
+    client = serving(gallery=tmp_path / "plain", models=(uncalibrated_bundle,))
     model = text_of(client.get("/model"))
     assert "never calibrated, so the album calibrated itself, on 10 confirmed faces" in model
     assert "a guess until then" not in model
@@ -210,7 +210,7 @@ def test_api_gives_no_verdict_without_a_calibration(
 ):
     with color_album.create_gallery(tmp_path / "plain", uncalibrated_bundle, photos) as gallery:
         split(gallery, [1])
-    client = serving(gallery=tmp_path / "plain", model=uncalibrated_bundle)
+    client = serving(gallery=tmp_path / "plain", models=(uncalibrated_bundle,))
     both = {"first": photos[0].read_bytes(), "second": photos[1].read_bytes()}
     for answer in (
         client.post("/api/v1/verify", files=both).json(),

@@ -234,7 +234,7 @@ def test_status_message_ignores_invalid_query_values(client: TestClient):
 
 
 def test_read_only_pages_have_no_write_controls(folder: Path, mean_color_bundle: Path):
-    with make_client(Settings(gallery=folder, model=mean_color_bundle, read_only=True)) as client:
+    with make_client(Settings(gallery=folder, models=(mean_color_bundle,), read_only=True)) as client:
         paths = ["?tab=named", "?tab=unnamed", "?tab=unassigned", "/1", "/merge?identity=1&identity=2"]
         for path in [*(f"/individuals{path}" for path in paths), "/photos/1", "/questions"]:
             page = client.get(path).text

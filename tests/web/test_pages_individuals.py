@@ -149,7 +149,7 @@ def test_group_form_clusters_unassigned_faces(client: TestClient, gallery: Store
 
 
 def test_empty_gallery_shows_notice_without_group_form(tmp_path: Path, mean_color_bundle: Path):
-    with make_client(Settings(gallery=tmp_path / "new", model=mean_color_bundle)) as client:
+    with make_client(Settings(gallery=tmp_path / "new", models=(mean_color_bundle,))) as client:
         for tab in ("unnamed", "unassigned"):
             page = client.get(f"/individuals?tab={tab}").text
             assert "There are no individuals yet" in page

@@ -106,8 +106,8 @@ def test_new_gallery_requires_model_and_write_access(tmp_path: Path, mean_color_
     with pytest.raises(BadGallery, match="--model"):
         Service(Settings(gallery=tmp_path / "none"))
     with pytest.raises(BadGallery, match="no gallery"):
-        Service(Settings(gallery=tmp_path / "none", model=mean_color_bundle, read_only=True))
-    service = Service(Settings(gallery=tmp_path / "new", model=mean_color_bundle))
+        Service(Settings(gallery=tmp_path / "none", models=(mean_color_bundle,), read_only=True))
+    service = Service(Settings(gallery=tmp_path / "new", models=(mean_color_bundle,)))
     with service.executor.new_connection() as gallery:
         assert gallery.space.space_id == "mean-color"
     service.executor.close()
@@ -116,7 +116,7 @@ def test_new_gallery_requires_model_and_write_access(tmp_path: Path, mean_color_
 
 def test_rejects_model_from_another_space(folder: Path, random_other: Path):
     with pytest.raises(SpaceMismatch, match="migrate"):
-        Service(Settings(gallery=folder, model=random_other))
+        Service(Settings(gallery=folder, models=(random_other,)))
 
 
 @pytest.fixture

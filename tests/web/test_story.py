@@ -75,7 +75,7 @@ def forty(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
 
 @pytest.fixture
 def album(tmp_path: Path, mean_color_bundle: Path) -> Iterator[tuple[str, Path]]:
-    settings = Settings(gallery=tmp_path / "album", model=mean_color_bundle)
+    settings = Settings(gallery=tmp_path / "album", models=(mean_color_bundle,))
     with running_server(settings) as url:
         yield url, settings.gallery
 

@@ -21,7 +21,7 @@ from familiar.core.gallery_types import SkippedPhoto
 from familiar.core.types import Face, Photo
 from familiar.embedding.embedder import Embedder
 from familiar.web.errors import HttpProblem
-from familiar.web.inference import BatchingInference
+from familiar.web.inference import Inference
 from familiar.web.settings import Limits
 from familiar.web.uploads import (
     MAX_NAME_CHARACTERS,
@@ -301,14 +301,11 @@ def test_unwritable_folder_raises_cannot_write(tmp_path: Path):
         receiving([sent(encoded())], lambda uploads: store(uploads, tmp_path / "photos", Limits()))
 
 
-def seen(
-    mean_color_bundle: Path, files: Sequence[UploadFile], ask: Callable[[BatchingInference, list[Upload]], Any]
-) -> Any:
+def seen(mean_color_bundle: Path, files: Sequence[UploadFile], ask: Callable[[Inference, list[Upload]], Any]) -> Any:
     """Run inference on uploads, in one thread."""
 
     async def run() -> Any:
-        vision = BatchingInference(Embedder(mean_color_bundle, threads=1), NoFaces(), Limits(photo_pixels=100))
-        await vision.start()
+        vision = Inference(Embedder(mean_color_bundle, threads=1), NoFaces(), Limits(photo_pixels=100))
         try:
             async with receive(files, Limits()) as uploads:
                 return await ask(vision, uploads)
@@ -319,7 +316,7 @@ def seen(
 
 
 def test_no_face_error_names_uploaded_file(mean_color_bundle: Path):
-    async def ask(vision: BatchingInference, uploads: list[Upload]) -> None:
+    async def ask(vision: Inference, uploads: list[Upload]) -> None:
         assert (await vision.detect(uploads[0])).size_px == (8, 6)
         await vision.best_face(uploads[0])
 
@@ -335,7 +332,7 @@ def test_detect_all_returns_errors_without_traceback(mean_color_bundle: Path):
         sent(encoded()[:-30] + torn, "c"),
         sent(encoded()),
     ]
-    no_photo, large, broken, good = seen(mean_color_bundle, files, BatchingInference.detect_all)
+    no_photo, large, broken, good = seen(mean_color_bundle, files, Inference.detect_all)
     assert (no_photo.kind, large.kind) == ("not-a-photo", "too-large")
     assert type(broken) is UnreadablePhoto
     for error, name in ((no_photo, "a"), (large, "b"), (broken, "c")):
@@ -353,6 +350,6 @@ def test_bad_file_error_precedes_no_face_error(mean_color_bundle: Path, names: t
     content = {"a": b"no", "b": encoded()}  # nobody is on the other
     files = [sent(content[name], name) for name in names]
     with pytest.raises(BadUpload, match=r"^a: "):
-        seen(mean_color_bundle, files, BatchingInference.best_faces)
+        seen(mean_color_bundle, files, Inference.best_faces)
     with pytest.raises(NoFaceFound, match=r"^b: "):
-        seen(mean_color_bundle, [sent(content["b"], "b")], BatchingInference.best_faces)
+        seen(mean_color_bundle, [sent(content["b"], "b")], Inference.best_faces)

@@ -13,7 +13,7 @@ import click
 from familiar.core.terminal_text import one_line
 
 if TYPE_CHECKING:  # --help imports nothing heavy
-    from familiar.core.types import Crop
+    from familiar.detection.faces import FoundFaces
 
 
 def prepare() -> None:
@@ -38,11 +38,11 @@ def note(text: str) -> None:
     click.echo(text, err=True)
 
 
-def note_face(crop: "Crop") -> None:
+def note_face(photo: "FoundFaces") -> None:
     """Say which face of a photo was taken, if the photo has several."""
-    if crop.face_count > 1:
-        photo = one_line(str(crop.source))
-        note(f"{photo}: face {crop.face} of {crop.face_count}, counted from the left; --face N chooses another")
+    if photo.face_count > 1:
+        name, number = one_line(photo.name), photo.faces[0].from_left
+        note(f"{name}: face {number} of {photo.face_count}, counted from the left; --face N chooses another")
 
 
 def list_skipped(errors: Sequence[object], limit: int = 20) -> None:

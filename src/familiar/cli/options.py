@@ -56,22 +56,20 @@ FILE = click.Path(readable=False, path_type=Path)  # the function that reads a f
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON document on stdout.")
 data_argument = click.argument("data", nargs=-1, required=True, metavar="DATA...")
-model_option = click.option(
-    "--model",
-    "-m",
-    required=True,
-    type=FILE,
-    help="A bundle (.onnx), a run folder, the name of a shipped bundle (familiar models --shipped), or a router "
-    "(.json) with a bundle for each species.",
+_MODELS = (
+    "a bundle (.onnx), a run folder or the name of a shipped bundle (familiar models --shipped). Repeat it for bundles "
+    "of several species, as SPECIES=MODEL where a bundle does not say which it is for; or give a .json file that "
+    "familiar species wrote."
 )
+model_option = click.option("--model", "-m", "models", required=True, multiple=True, help=f"A{_MODELS[1:]}")
 album_model_option = click.option(
     "--model",
     "-m",
-    type=FILE,
-    help="Needed only to create the gallery, which remembers it, or if it is at another place now: a bundle (.onnx), a "
-    "run folder, the name of a shipped bundle (familiar models --shipped), or a router (.json) with a bundle for each "
-    "species.",
+    "models",
+    multiple=True,
+    help=f"Needed only to create the gallery, which remembers it, or if it is at another place now: {_MODELS}",
 )
+species_option = click.option("--species", metavar="NAME", help="Of all faces. [default: what the detector says]")
 license_option = click.option("--license", help="License to store in the bundle.")
 
 

@@ -78,7 +78,7 @@ class Client:
         """Return the metadata of the server's model.
 
         Args:
-            species: of a router, that of the bundle for this species; None: of the first.
+            species: of several bundles, that for this species; None: the first.
         """
         return self._read(ModelMetadata, "model", species=species)
 
@@ -127,12 +127,15 @@ class Client:
         """List faces without an identity."""
         return self._iterate(GalleryFace, "faces/unassigned")
 
-    def add_face(self, photo: int, box_xyxy_px: tuple[float, float, float, float]) -> int:
+    def add_face(
+        self, photo: int, box_xyxy_px: tuple[float, float, float, float], *, species: str | None = None
+    ) -> int:
         """Add a face that the detector missed. It joins the identity that it resembles, if any.
 
         Args:
             photo: number of the photo that shows the face.
             box_xyxy_px: left, top, right, bottom in pixels of the upright photo.
+            species: of the face; None: that of all other faces in the photo, if they are of one.
 
         Returns:
             The number of the new face.
@@ -141,7 +144,7 @@ class Client:
             ServerError: 409, the box overlaps the photo by less than 8 px in width or height, another face is in the
                 same place, the photo's file has changed, or the server has no model.
         """
-        return self._post(AdditionResult, f"photos/{photo}/faces", box_xyxy_px=box_xyxy_px).face
+        return self._post(AdditionResult, f"photos/{photo}/faces", box_xyxy_px=box_xyxy_px, species=species).face
 
     def set_face_box(self, face: int, box_xyxy_px: tuple[float, float, float, float]) -> None:
         """Give a face another box. It is embedded again.

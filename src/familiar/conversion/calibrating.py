@@ -11,8 +11,8 @@ from familiar.core.errors import BadDataset, FamiliarError
 from familiar.core.files import write_atomically
 from familiar.core.types import Crop
 from familiar.datasets.folders import DataSpec, open_photo
-from familiar.detection.cropping import crop_photo
 from familiar.detection.detector import Detector
+from familiar.detection.faces import crop_photo
 from familiar.embedding.bundle import Bundle, load_bundle, network_bytes, serialize_bundle
 from familiar.embedding.embedder import Embedder
 from familiar.metrics.bootstrap import verification_replicates

@@ -24,8 +24,8 @@ from .errors import (
     SpaceMismatch,
     TooLarge,
     TrainingFailed,
+    UnknownSpecies,
     UnreadablePhoto,
-    UnsureSpecies,
 )
 from .notebook import NotebookHtml
 from .species_means import SpeciesMeans
@@ -66,8 +66,8 @@ __all__ = [
     "Threshold",
     "TooLarge",
     "TrainingFailed",
+    "UnknownSpecies",
     "UnreadablePhoto",
-    "UnsureSpecies",
     "cosine_similarity",
     "normalize",
 ]

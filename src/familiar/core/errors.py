@@ -81,12 +81,12 @@ class SharedPhoto(Contradiction):
         self.name = name
 
 
-class UnsureSpecies(FamiliarError):
-    """A photo for which no species is probable enough."""
+class UnknownSpecies(FamiliarError):
+    """A face of which nothing says the species, where each species has a bundle of its own."""
 
 
 class NoBundleForSpecies(FamiliarError):
-    """A photo of a known species that has no bundle."""
+    """A face of a species that has no bundle."""
 
 
 class BadRecipe(FamiliarError):

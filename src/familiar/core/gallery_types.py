@@ -137,7 +137,7 @@ class ModelMetadata:
 
     Attributes:
         file_id: SHA-256 of the network.
-        species: Those that a router embeds with this bundle; empty: there is no router.
+        species: Those that this bundle embeds; empty: all.
     """
 
     file_id: str
@@ -166,7 +166,7 @@ class GalleryFace(Face):
 
     Attributes:
         box_xyxy_px: Left, top, right, bottom in pixels of the upright photo; all 0 if it was enrolled as an embedding.
-        species: What the user, the router or the detector says it is; None: nobody does.
+        species: What the user or the detector says it is; None: nobody does.
         face: The face's number.
         photo: The number of its photo.
         identity: The face's identity; None: unassigned.

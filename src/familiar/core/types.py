@@ -112,16 +112,10 @@ class Crop:
     Attributes:
         rgb_u8: the pixels.
         source: of the photo, as in `Photo`.
-        face: number of the face in its photo, counted from the left and from 1.
-        face_count: number of faces that the detector found in the photo.
-        label: of the detection.
     """
 
     rgb_u8: UInt8[np.ndarray, "s s 3"]
     source: Path | str
-    face: int = 1
-    face_count: int = 1
-    label: Label | None = None
 
     def __post_init__(self) -> None:
         _check_rgb_u8(self.rgb_u8, self.source)
@@ -154,11 +148,12 @@ class Face:
         quality: How well the face can be recognized, in [0, 1].
         label: What the detector says it is: cat, dog or person; None: it does not tell.
         embedding: A unit vector of the model's space; None: not embedded.
-        species: What the router says it is, or else the detector; None: neither does.
+        species: What the user says it is, or else the detector; None: neither does.
         crop: The aligned face, as a network takes it; None: not cropped.
+        from_left: Its number in the photo, counted from the left and from 1; 0: not counted.
     """
 
-    # A detector gives box, landmarks, score and label, `detect_faces` quality and crop, a model embedding and species.
+    # A detector gives box, landmarks, score and label, `find_faces` the number, `Embedder` all others.
     box_xyxy_px: PhotoBox
     landmarks_px: Landmarks | None
     score: float
@@ -167,6 +162,7 @@ class Face:
     embedding: Annotated[Vector | None, NOT_IN_API] = None
     species: Text | None = None
     crop: Annotated[Crop | None, NOT_IN_API] = None
+    from_left: Annotated[int, NOT_IN_API] = 0
 
     def __post_init__(self) -> None:
         box = Box(*self.box_xyxy_px)

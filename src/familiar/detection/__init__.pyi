@@ -1,11 +1,10 @@
-from .alignment import align, detect_and_align
-from .cropping import crop_photo
+from .alignment import align
 from .detector import Detector
 from .detectors import CenterSquare, WholePhoto, build_detector
+from .faces import crop_photo, find_faces
 from .heads import HeadDetector
 from .opencv import HaarFaces, YuNetFaces
 from .pets_and_people import PetsAndPeople
-from .quality import detect_faces
 
 __all__ = [
     "CenterSquare",
@@ -18,6 +17,5 @@ __all__ = [
     "align",
     "build_detector",
     "crop_photo",
-    "detect_and_align",
-    "detect_faces",
+    "find_faces",
 ]

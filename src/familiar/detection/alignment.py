@@ -1,16 +1,11 @@
 """Alignment of a detected face to a square crop, by its landmarks or by its box."""
 
-from collections.abc import Sequence
-from dataclasses import replace
-
 import cv2
 import numpy as np
 from jaxtyping import Float, UInt8
 
-from familiar.core.errors import NoFaceFound, NothingDetected
-from familiar.core.plural import pluralize
+from familiar.core.errors import NoFaceFound
 from familiar.core.types import Box, Crop, Face, Photo
-from familiar.detection.detector import Detector, looked_for, not_looked_for
 from familiar.photos.preprocessing import Preprocessing, resize_crop
 
 # Positions of the five landmarks in a crop of 112 px, in the order of `Face.landmarks_px`, as ArcFace
@@ -18,66 +13,6 @@ from familiar.photos.preprocessing import Preprocessing, resize_crop
 TEMPLATE_112_PX = np.array(
     [[38.2946, 51.6963], [73.5318, 51.5014], [56.0252, 71.7366], [41.5493, 92.3655], [70.7299, 92.2041]]
 )
-
-
-def detect_and_align(photo: Photo, detector: Detector, preprocessing: Preprocessing, face: int | None = None) -> Crop:
-    """Crop one of the faces that the detector finds.
-
-    Args:
-        photo: the image to search and to crop from.
-        detector: finds the faces.
-        preprocessing: of the network, as for `align`.
-        face: number of the face, counted from the left and from 1; None: the best one.
-
-    Returns:
-        The face, `preprocessing.size_px` wide and high, with its number and that of all faces.
-
-    Raises:
-        NoFaceFound: there is none, or none of this number, or it cannot be aligned (see `align`).
-        ValueError: `face` is below 1.
-    """
-    detections = detector.detect(photo)
-    number = choose_face(photo, detections, face, detector)
-    crop = align(photo, from_left(detections)[number - 1], preprocessing)
-    return replace(crop, face=number, face_count=len(detections))
-
-
-def choose_face(photo: Photo, detections: Sequence[Face], face: int | None, detector: Detector) -> int:
-    """Choose one of the faces of a photo.
-
-    Args:
-        photo: named in messages.
-        detections: its faces, best first.
-        face: number of the face, counted from the left and from 1; None: the best one.
-        detector: that found them; a message says what it looks for.
-
-    Returns:
-        The number of the face: its position in `from_left(detections)`, counted from 1.
-
-    Raises:
-        NothingDetected: there is none.
-        NoFaceFound: there is none of this number.
-        ValueError: `face` is below 1.
-    """
-    if face is not None and face < 1:
-        raise ValueError(f"faces are counted from 1, got {face}")
-    if not detections:
-        others = not_looked_for(detector)
-        remedy = f"for {others} use --detector auto" if others else "try another detector"
-        raise NothingDetected(
-            f"{photo.source}: no {looked_for(detector)} found; {remedy}, or crop the photo to the face and use "
-            "--detector none"
-        )
-    if face is None:
-        return 1 + from_left(detections).index(detections[0])
-    if face > len(detections):
-        raise NoFaceFound(f"{photo.source}: has {pluralize(len(detections), 'face')}, so there is no face {face}")
-    return face
-
-
-def from_left(detections: Sequence[Face]) -> list[Face]:
-    """Sort the faces of a photo by the centers of their boxes, from left to right."""
-    return sorted(detections, key=lambda face: (face.box_xyxy_px[0] + face.box_xyxy_px[2], face.box_xyxy_px[1]))
 
 
 def align(photo: Photo, face: Face, preprocessing: Preprocessing) -> Crop:
@@ -100,11 +35,11 @@ def align(photo: Photo, face: Face, preprocessing: Preprocessing) -> Crop:
     """
     if face.landmarks_px is None or len(face.landmarks_px) < 5 or preprocessing.template == "box":
         pixels = resize_crop(_crop_box(photo, face.box_xyxy_px, preprocessing.margin), preprocessing)
-        return Crop(pixels, photo.source, label=face.label)
+        return Crop(pixels, photo.source)
     template = template_px(preprocessing.size_px, preprocessing.margin)
     try:
         matrix = similarity_transform(face.landmarks_px, template)
-        return Crop(_warp(photo.rgb_u8, matrix, preprocessing.size_px), photo.source, label=face.label)
+        return Crop(_warp(photo.rgb_u8, matrix, preprocessing.size_px), photo.source)
     except ValueError as error:
         raise NoFaceFound(f"{photo.source}: {error}") from error
 

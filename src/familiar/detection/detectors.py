@@ -1,20 +1,22 @@
 """The detectors that can be chosen by name. Independent of crops and identities."""
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
 from familiar.core.errors import BadDetector
 from familiar.core.published_files import published_path
-from familiar.core.types import Box, Face, Photo
+from familiar.core.types import LABELS, Box, Face, Label, Photo
 from familiar.detection.detector import Detector
-from familiar.detection.heads import HeadDetector
+from familiar.detection.heads import PETS, HeadDetector
 from familiar.detection.opencv import HaarFaces, YuNetFaces, haar_people, haar_people_as_arcface
 from familiar.detection.pets_and_people import PetsAndPeople
 
 log = logging.getLogger(__name__)
+
+PEOPLE: frozenset[Label] = frozenset({"person"})
 
 
 class WholePhoto:
@@ -70,31 +72,40 @@ class CenterSquare:
 
 @dataclass(frozen=True)
 class DetectorSpec:
-    """A detector that can be chosen by name. `build` takes a model file's path if `needs_model_file`, else nothing."""
+    """A detector that can be chosen by name, and the labels of the faces that it looks for.
+
+    `build` takes a model file's path if `needs_model_file`, else nothing.
+    """
 
     description: str
     build: Callable[..., Detector]
+    labels: frozenset[Label] = frozenset()
     needs_model_file: bool = False
 
 
 DETECTORS: dict[str, DetectorSpec] = {
     "none": DetectorSpec("photos are crops already", WholePhoto),
     "center": DetectorSpec("the largest centered square", CenterSquare),
-    "pets": DetectorSpec("heads of cats and dogs; built in", HeadDetector),
+    "pets": DetectorSpec("heads of cats and dogs; built in", HeadDetector, PETS),
     "auto": DetectorSpec(
         "heads of cats and dogs, and people's faces, by YuNet if it is here; built in",
         PetsAndPeople,
+        frozenset(LABELS),
     ),
-    "haar": DetectorSpec("people's faces, boxes only; built in", haar_people),
+    "haar": DetectorSpec("people's faces, boxes only; built in", haar_people, PEOPLE),
     "haar-arcface": DetectorSpec(
         "the same, with boxes moved and enlarged to what ArcFace's crops show; built in",
         haar_people_as_arcface,
+        PEOPLE,
     ),
     "haar-cat": DetectorSpec(
         "cats' frontal faces, boxes only, finds about half; built in",
         lambda: HaarFaces("haarcascade_frontalcatface_extended.xml", label="cat"),
+        frozenset({"cat"}),
     ),
-    "yunet": DetectorSpec("people's faces with landmarks; needs its ONNX file", YuNetFaces, needs_model_file=True),
+    "yunet": DetectorSpec(
+        "people's faces with landmarks; needs its ONNX file", YuNetFaces, PEOPLE, needs_model_file=True
+    ),
 }
 
 CROP_DETECTORS = ("none", "center")  # which look for nothing: the photo is the face
@@ -147,3 +158,22 @@ def build_detector(name: str, model_path: Path | None = None) -> Detector:
     if model_path is None and not path.is_file():
         raise BadDetector(f"the {name} detector needs its ONNX file: `familiar download {name}` fetches it")
     return spec.build(path)
+
+
+class KnownFaces:
+    """Detector for photos whose faces are known already, such as those of a gallery.
+
+    Args:
+        faces: by the source of their photo.
+    """
+
+    def __init__(self, faces: Mapping[Path | str, Sequence[Face]]) -> None:
+        self._faces = faces
+
+    def detect(self, photo: Photo) -> list[Face]:
+        """Return the faces of a photo.
+
+        Args:
+            photo: decoded in full.
+        """
+        return [*self._faces[photo.source]]

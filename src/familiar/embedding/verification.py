@@ -1,6 +1,5 @@
 """Verification: do two photos show the same individual?"""
 
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -8,10 +7,10 @@ from jaxtyping import Float32
 
 from familiar.core.calibration import Calibration
 from familiar.core.recognition_types import VerificationResult
-from familiar.core.types import Crop
-from familiar.detection.cropping import crop_photo
+from familiar.core.types import Face
 from familiar.detection.detector import Detector
 from familiar.embedding.embedder import Embedder, as_embedder
+from familiar.embedding.species import Models
 
 BEST_FACES = (None, None)
 
@@ -19,9 +18,10 @@ BEST_FACES = (None, None)
 def verify(
     first: Path | str,
     second: Path | str,
-    model: Embedder | Path | str,
+    model: Embedder | Models,
     *,
     detector: Detector | str | None = None,
+    species: str | None = None,
     flip: bool = False,
     faces: tuple[int | None, int | None] = BEST_FACES,
 ) -> VerificationResult:
@@ -30,12 +30,12 @@ def verify(
     Args:
         first: one photo.
         second: the other photo.
-        model: an embedder, a bundle (.onnx), a run folder, or the name of a shipped bundle.
+        model: an embedder, or what one is made of: a bundle (.onnx), a run folder, the name of a shipped bundle.
         detector: finds the face in each: a detector, or the name of one as for `build_detector`, such as "none" if the
             photos are crops already. None: the one that the bundle names.
+        species: of both faces; None: what the detector says.
         flip: average each crop's embedding with that of its mirror image.
-        faces: number of the face in each photo, counted from the left and from 1; None: the best one. `crop_photo`
-            says how many faces a photo has.
+        faces: number of the face in each photo, counted from the left and from 1; None: the best one.
 
     Returns:
         The similarity in [-1, 1], the probability, and the decision at the bundle's balanced threshold; only the
@@ -50,41 +50,30 @@ def verify(
     True
     """
     embedder = as_embedder(model)
-    return verify_photos(embedder, Path(first), Path(second), embedder.detector(detector), flip=flip, faces=faces)
+    chosen = embedder.detector(detector)
+    photos = zip((first, second), faces, strict=True)
+    pair = [embedder.face(Path(photo), chosen, number=number, species=species, flip=flip) for photo, number in photos]
+    return verify_faces(embedder, pair[0], pair[1])
 
 
-def verify_photos(
-    embedder: Embedder,
-    first: Path,
-    second: Path,
-    detector: Detector | None = None,
-    *,
-    flip: bool = False,
-    faces: tuple[int | None, int | None] = BEST_FACES,
-    on_crop: Callable[[Crop], None] = lambda _: None,
-) -> VerificationResult:
-    """Decide whether two photos show the same individual.
+def verify_faces(embedder: Embedder, first: Face, second: Face) -> VerificationResult:
+    """Decide whether two embedded faces show the same individual, by the bundle of their species.
 
     Args:
-        embedder: computes the embeddings.
-        first: one photo.
-        second: the other photo.
-        detector: finds the face in each; None: the photos are crops.
-        flip: average each crop with its mirror image.
-        faces: number of the face in each photo, counted from the left and from 1; None: the best one.
-        on_crop: called with the crop of each photo, which says which of its faces was taken.
+        embedder: that has embedded both.
+        first: one face.
+        second: the other face.
 
-    Raises:
-        UnreadablePhoto: a photo cannot be read.
-        NoFaceFound: no face is found in a photo, or none of this number.
+    Returns:
+        As for `verify`. With a bundle for each species, faces of two are not compared: they are two individuals, and
+        their similarity is said to be 0.
     """
-    preprocessing = embedder.metadata.preprocessing
-    photos = zip((first, second), faces, strict=True)
-    crops = [crop_photo(photo, preprocessing, detector, face=face) for photo, face in photos]
-    for crop in crops:
-        on_crop(crop)
-    embeddings = embedder.embed(crops, flip=flip)
-    return verify_embeddings(embeddings[0], embeddings[1], embedder.metadata.calibration)
+    assert first.embedding is not None
+    assert second.embedding is not None
+    if embedder.species is not None and first.species != second.species:
+        return VerificationResult(0.0, probability=0.0, same=False, threshold=None)
+    bundle_embedder, columns = embedder.only(first.species)
+    return verify_embeddings(first.embedding[columns], second.embedding[columns], bundle_embedder.metadata.calibration)
 
 
 def verify_embeddings(

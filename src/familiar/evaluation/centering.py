@@ -5,8 +5,8 @@ from dataclasses import replace
 import numpy as np
 
 from familiar.core.calibration import Calibration
-from familiar.embedding.embedder import Embedder
-from familiar.embedding.species.router import RoutedEmbedder
+from familiar.embedding.bundle import Bundle
+from familiar.embedding.networks import Network
 from familiar.evaluation.context import EvaluationContext
 from familiar.neighbors.centering import Centering
 
@@ -18,7 +18,7 @@ def center_on_collection(context: EvaluationContext) -> EvaluationContext:
     become those that it has for galleries. Without such a bundle the context stays as it is.
 
     Args:
-        context: with the embeddings of a bundle or a router as they are.
+        context: with the embeddings as they are.
     """
     model, embeddings = context.model, context.embeddings.copy()
     centerings: dict[tuple[str, int, tuple[int, ...]], tuple[Centering, Calibration]] = {}
@@ -26,7 +26,7 @@ def center_on_collection(context: EvaluationContext) -> EvaluationContext:
         means = bundle.metadata.species_means
         if means is None:
             continue
-        embedder, columns = model.embedder_for(species[0] if species else None)
+        embedder, columns = model.only(species[0] if species else None)
         rows = np.flatnonzero(embeddings[:, columns].any(axis=1))  # those of other bundles are zero there
         centering = Centering.fit(embeddings[rows, columns], means.rows())
         embeddings[rows, columns] = centering.apply(embeddings[rows, columns])
@@ -34,20 +34,12 @@ def center_on_collection(context: EvaluationContext) -> EvaluationContext:
     if not centerings:
         return context
 
-    def center(embedder: Embedder) -> Embedder:
-        if embedder.space not in centerings:
-            return embedder
-        centering, calibration = centerings[embedder.space]
-        metadata = replace(embedder.metadata, calibration=calibration)
-        return Embedder(
-            replace(embedder.bundle, metadata=metadata),
-            embedder.threads,
-            network=lambda crops_u8: centering.apply(embedder.run(crops_u8)),
-        )
+    def center(bundle: Bundle, network: Network) -> tuple[Bundle, Network]:
+        if bundle.metadata.space not in centerings:
+            return bundle, network
+        centering, calibration = centerings[bundle.metadata.space]
+        metadata = replace(bundle.metadata, calibration=calibration)
+        return replace(bundle, metadata=metadata), lambda crops_u8: centering.apply(network(crops_u8))
 
-    if isinstance(model, RoutedEmbedder):
-        embedders = {name: center(embedder) for name, embedder in model.embedders.items()}
-        centered = RoutedEmbedder(model.feature_embedder, model.classifier, embedders, model.path)
-    else:
-        centered = center(model.embedder_for(None)[0])
+    centered = model.with_bundles({species: center(*each) for species, each in model.networks.items()})
     return replace(context, model=centered, embeddings=embeddings, uncentered_model=model)

@@ -1,4 +1,4 @@
-"""Embed labeled photos with a bundle or a router: the context that every suite starts from."""
+"""Embed labeled photos with a model: the context that every suite starts from."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
@@ -10,11 +10,13 @@ from jaxtyping import Bool, Float32, Int, Int64
 
 from familiar.core.calibration import Calibration
 from familiar.core.errors import BadDataset, FamiliarError
-from familiar.core.types import Crop
+from familiar.core.types import Crop, Face
 from familiar.datasets.folders import IdentityTable, open_photo
 from familiar.datasets.pairs import read_lfw_pairs
 from familiar.detection.detector import Detector
-from familiar.embedding.model import Model, embed_photos
+from familiar.detection.detectors import WholePhoto
+from familiar.embedding.embedder import Embedder
+from familiar.embedding.photos import embed_photos
 from familiar.evaluation.results.figures import Figures
 from familiar.evaluation.verification_pairs import PairSampling, ScoredPairs, score_listed_pairs, score_pairs
 from familiar.metrics.bootstrap import Replicates
@@ -58,11 +60,11 @@ class EvaluationContext:
     of it that `table` has. `skipped`: photos that could not be read or showed no face. `pairs`: those of the pairs
     file. `trained_on`: photos of the same data that the model was trained on, if known. `seen_identities`: identities
     that it was trained on or selected by. `flip`: each embedding is the average of the photo and its mirror image.
-    `species`: to which a router sent each photo; empty if the model is a single bundle. `uncentered_model`: the model
+    `species`: of each photo; empty if the model is a single bundle. `uncentered_model`: the model
     without the means of the photos subtracted; None: they are not subtracted (`centering`).
     """
 
-    model: Model
+    model: Embedder
     table: IdentityTable
     embeddings: Float32[np.ndarray, "n d"]
     full_table: IdentityTable
@@ -75,11 +77,11 @@ class EvaluationContext:
     flip: bool = False
     options: EvaluationOptions = field(default_factory=EvaluationOptions)
     species: tuple[str | None, ...] = ()
-    uncentered_model: Model | None = None
+    uncentered_model: Embedder | None = None
 
     @property
     def calibration(self) -> Calibration:
-        """What similarities mean: as the bundle says. A router with several bundles says nothing about all photos."""
+        """What similarities mean: as the bundle says. Several bundles say nothing about all photos."""
         bundles = list(self.model.bundles.values())
         return bundles[0].metadata.calibration if len(bundles) == 1 else uncalibrated()
 
@@ -122,11 +124,11 @@ class EvaluationContext:
         return {species: np.array(chosen, np.int64) for species, chosen in indices.items()}
 
     def select_species(self, species: str | None) -> "EvaluationContext":
-        """Restrict the context to the photos that the router sent to a species, as if its bundle were the model."""
+        """Restrict the context to the photos of a species, as if its bundle were the model."""
         part = self.select_rows(self.rows_by_species(np.arange(len(self.table)))[species])
-        embedder, columns = self.model.embedder_for(species)
+        embedder, columns = self.model.only(species)
         embeddings = np.ascontiguousarray(part.embeddings[:, columns])
-        uncentered = None if self.uncentered_model is None else self.uncentered_model.embedder_for(species)[0]
+        uncentered = None if self.uncentered_model is None else self.uncentered_model.only(species)[0]
         return replace(part, model=embedder, embeddings=embeddings, species=(), uncentered_model=uncentered)
 
     def select_identities(self, names: Iterable[str]) -> "EvaluationContext":
@@ -137,7 +139,16 @@ class EvaluationContext:
 
     def crop(self, row: int) -> Crop:
         """Read a photo again and crop it as the model saw it."""
-        return self.model.crop(self.table.photos[row], self.detector, open_photo=open_photo)
+        crop = self.face(row).crop
+        assert crop is not None
+        return crop
+
+    def face(self, row: int) -> Face:
+        """Read a photo again and crop its face as the model saw it."""
+        species = self.species[row] if self.species else None
+        detector = self.detector or WholePhoto()
+        photo = self.table.photos[row]
+        return self.model.find_faces(photo, detector, open_photo=open_photo, choice="best", species=species).faces[0]
 
     def sample_rows(self, max_photos: int) -> Int64[np.ndarray, " k"]:
         """Draw at most `max_photos` rows, ascending.
@@ -177,29 +188,31 @@ class SuiteResult:
 
 
 def build_context(
-    model: Model,
+    model: Embedder,
     table: IdentityTable,
     options: EvaluationOptions | None = None,
     detector: Detector | None = None,
     *,
     rows: Int64[np.ndarray, " k"] | None = None,
+    species: str | None = None,
     flip: bool = False,
     trained_on: IdentityTable | None = None,
     seen_identities: frozenset[str] = frozenset(),
-    on_batch: Callable[[int], None] = lambda _: None,
+    on_photo: Callable[[int], None] = lambda _: None,
 ) -> EvaluationContext:
     """Embed the photos to evaluate.
 
     Args:
-        model: a bundle or a router.
+        model: embeds the photos.
         table: the photos and their identities.
         options: with a pairs file, only the photos that it names are embedded.
         detector: finds the face in each photo; None for photos that are cropped already.
         rows: embed only these rows of `table`.
+        species: of all photos; None: what the detector says.
         flip: average each photo with its mirror image.
         trained_on: see `EvaluationContext`.
         seen_identities: see `EvaluationContext`.
-        on_batch: called with the number of photos embedded so far.
+        on_photo: called with the number of photos embedded so far.
 
     Returns:
         The context. Pairs of a photo that was skipped, or is not among `rows`, are left out.
@@ -214,7 +227,9 @@ def build_context(
         pairs = read_lfw_pairs(options.pairs_file, table)
         rows = np.intersect1d(rows, np.concatenate([pairs.left, pairs.right]))
     photos = [table.photos[row] for row in rows.tolist()]
-    embedded = embed_photos(model, photos, detector, open_photo=open_photo, flip=flip, on_batch=on_batch)
+    embedded = embed_photos(
+        model, photos, detector, open_photo=open_photo, species=species, flip=flip, on_photo=on_photo
+    )
     if not len(embedded.rows):
         reason = f"; the first reason: {embedded.skipped[0]}" if embedded.skipped else ""
         raise BadDataset(f"none of the photos could be embedded{reason}")

@@ -6,7 +6,7 @@ REASONS = {  # by the end of the figure's path
     **{rf"tar_at_far\.1e-{n}": f"takes {10 ** (n + 1):,} pairs of different identities" for n in (2, 3, 4)},
     **{rf"dir_at_far\.1e-{n}": f"takes {10 ** (n + 1):,} unknown photos" for n in (1, 2, 3)},
     r"recall_at_\d+|ndcg_at_10|rank_\d+": "there are no more candidates than this rank, or no identity has two photos",
-    r"probability(\.calibration_error)?|on_validation\.(far|tar)": "the bundle was never calibrated, or the router has "
+    r"probability(\.calibration_error)?|on_validation\.(far|tar)": "the bundle was never calibrated, or the model has "
     "several bundles",
     r"pairwise|bcubed": "no identity has two photos",
     r"dunn\.\w+": "every identity is one point",

@@ -8,15 +8,15 @@ from typing import Literal
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from familiar.core.errors import NoBundleForSpecies, NothingToMeasure
+from familiar.core.errors import NoBundleForSpecies, NothingToMeasure, UnknownSpecies
 from familiar.core.files import make_folder
 from familiar.datasets.attributes import read_attributes
 from familiar.datasets.folders import DataSpec, open_photo
 from familiar.detection.detector import Detector
-from familiar.embedding.model import detector_for
+from familiar.embedding.photos import detector_for
 from familiar.evaluation.centering import center_on_collection
 from familiar.evaluation.context import REPLICATES, SEED, EvaluationContext, EvaluationOptions, build_context
-from familiar.evaluation.evaluated_model import all_bundles, embedding_bundles, model_info, open_evaluated_model
+from familiar.evaluation.evaluated_model import model_info, open_evaluated_model
 from familiar.evaluation.leaks import find_leaks
 from familiar.evaluation.report import write_report
 from familiar.evaluation.results import EvaluationResults, write_results
@@ -41,6 +41,7 @@ def evaluate(
     leaks: LeakCheck = "check",
     resize_px: int | None = None,
     detector: Detector | str | None = None,
+    species: str | None = None,
     flip: bool = False,
     not_centered: bool = False,
     providers: Sequence[str] | None = None,
@@ -49,9 +50,9 @@ def evaluate(
     """Evaluate `model` and write `eval_results.json`, the plots and `report.html`.
 
     Args:
-        model: a bundle, a run folder, the name of a bundle that comes with the package, or a router (`.json`). With a
-            router a photo is compared with those that went to the same bundle, and has a similarity of 0 to others;
-            `slices` has the metrics of each species by its own bundle and thresholds.
+        model: a bundle, a run folder, the name of a bundle that comes with the package, or a file of species
+            (`.json`). With several bundles a photo is compared with those of the same bundle, and has a similarity of 0
+            to others; `slices` has the metrics of each species by its own bundle and thresholds.
         data: a folder with one subfolder of photos per identity, a text such as "synthetic:cats:800x8", or several of
             them as a `DataSpec`.
         output: folder to write to; created if missing.
@@ -62,10 +63,11 @@ def evaluate(
             both are evaluated on the same identities.
         leaks: list photos that are leaked ("check"), list them and leave them out ("exclude"), or skip the check.
         resize_px: resize the short side of each photo to this before the center crop, instead of the bundle's own
-            preprocessing. Not with a router.
+            preprocessing. Not with several bundles.
         detector: finds the face in each photo: a detector, or the name of one as for `build_detector`, such as "none"
             if the photos are crops already. None: the one that the model names; none if a face fills nearly all of each
             photo, which the log says.
+        species: of all photos; None: what the detector says.
         flip: average each photo's embedding with that of its mirror image.
         not_centered: compare embeddings as they are, also those of a bundle that has species means. By default these
             are compared as a gallery of the evaluated photos compares them: less the means of the photos, and with the
@@ -83,7 +85,7 @@ def evaluate(
     options, data, output = options or EvaluationOptions(), DataSpec.from_source(data), Path(output)
     check_suite_names(options.suites)
     opened = open_evaluated_model(model, resize_px, providers)
-    paths = [bundle.path for bundle in embedding_bundles(opened)]
+    paths = [bundle.path for bundle in opened.all_bundles]
     chosen = select_identities(data.read(), paths, split, None if split_of is None else Path(split_of))
     if options.slices is not None:
         read_attributes(options.slices, chosen.table, options.by)  # report its errors before the work
@@ -93,7 +95,7 @@ def evaluate(
     if leaks != "skip":
         leaking = find_leaks(
             chosen.table,
-            seen_photos([bundle.path for bundle in all_bundles(opened)]),
+            seen_photos(paths),
             on_photo=lambda done: on_progress(f"leak check: {done} photos read"),
         )
         if leaks == "exclude":
@@ -106,16 +108,17 @@ def evaluate(
             options,
             detector,
             rows=rows,
+            species=species,
             flip=flip,
             trained_on=chosen.trained_on,
             seen_identities=chosen.seen_identities or frozenset(),
-            on_batch=lambda done: on_progress(f"embedded {done} photos"),
+            on_photo=lambda done: on_progress(f"embedded {done} photos"),
         )
         if not not_centered:
             context = center_on_collection(context)
         suite_results = run_suites(context, options.suites, on_suite=lambda name: on_progress(f"measuring {name}"))
         results = EvaluationResults(
-            model=model_info(context, model, resize_px),
+            model=model_info(context, resize_px),
             data=_data_info(context, data, chosen),
             interval=IntervalSettings(confidence=0.95, resampled="identities", replicates=REPLICATES, seed=SEED),
             leaks=None if leaking is None else leaking.as_results(excluded=len(chosen.table) - len(rows)),
@@ -144,7 +147,7 @@ def _data_info(context: EvaluationContext, data: DataSpec, chosen: EvaluationDat
     table = context.table
     names = set(table.names)
     collections = {name.split("/", 1)[0] for name in names}
-    trained_collections = {name for bundle in all_bundles(context.model) for name in bundle.metadata.trained_on}
+    trained_collections = {name for bundle in context.model.all_bundles for name in bundle.metadata.trained_on}
     trained, selected = None, None
     if chosen.trained_on is not None and chosen.seen_identities is not None:
         trained = len(names & set(chosen.trained_on.names))
@@ -167,5 +170,5 @@ def _routing_info(context: EvaluationContext) -> RoutingInfo | None:
     if () in context.model.bundles:
         return None
     photos = Counter(str(species) for species in context.species)
-    without_bundle = sum(isinstance(error, NoBundleForSpecies) for error in context.skipped)
+    without_bundle = sum(isinstance(error, NoBundleForSpecies | UnknownSpecies) for error in context.skipped)
     return RoutingInfo(dict(sorted(photos.items())), without_bundle)

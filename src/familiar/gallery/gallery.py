@@ -12,8 +12,8 @@ from familiar.core.calibration import Calibration
 from familiar.core.data_table import DataTable, TableSource
 from familiar.core.notebook import NotebookHtml
 from familiar.detection.detector import Detector
-from familiar.embedding.model import Model
-from familiar.embedding.species.router_file import as_model
+from familiar.embedding.embedder import Embedder, as_embedder
+from familiar.embedding.species import Models
 from familiar.embedding.verification import VerificationResult
 from familiar.gallery.clustering import calibration as calibrations
 from familiar.gallery.clustering import cluster as clusters
@@ -67,12 +67,12 @@ class Gallery(TableSource):
     (4, 'Mia')
     """
 
-    def __init__(self, database: Store, embedder: Model | None = None) -> None:
+    def __init__(self, database: Store, embedder: Embedder | None = None) -> None:
         self.database = database
         self._embedder = embedder
 
     @property
-    def embedder(self) -> Model:
+    def embedder(self) -> Embedder:
         """The model, as `open_gallery_model` opens it."""
         if self._embedder is None:
             self._embedder = open_gallery_model(self.database)
@@ -81,7 +81,7 @@ class Gallery(TableSource):
     @staticmethod
     def create(
         folder: Path | str,
-        model: Model | Path | str,
+        model: Embedder | Models,
         *,
         detector: str | None = None,
         embedding_dtype: Literal["float16", "float32"] = "float16",
@@ -90,8 +90,9 @@ class Gallery(TableSource):
 
         Args:
             folder: created if missing.
-            model: an embedder or a router, or its file (.onnx, .json), a run folder, or the name of a shipped bundle.
-                With a router each species has embeddings of its own, and all have one list of identities.
+            model: an embedder, or what one is made of: a bundle (.onnx), a run folder, the name of a shipped bundle, or
+                several bundles, each for its species.
+                With several bundles each species has embeddings of its own, and all have one list of identities.
             detector: name of the detector that finds the faces, as for `build_detector`, such as "none" if each photo
                 is one crop already. None: the one that the model names. Until the first photo is enrolled, `enroll` may
                 name another one.
@@ -102,12 +103,12 @@ class Gallery(TableSource):
             BadGallery: the folder contains a gallery already.
             CannotWrite: the folder cannot be written to.
         """
-        embedder = as_model(model)
+        embedder = as_embedder(model)
         return Gallery(create_gallery(Path(folder), embedder, detector, None, embedding_dtype), embedder)
 
     @staticmethod
     def open(
-        folder: Path | str, model: Model | Path | str | None = None, *, backups: tuple[int, int] | None = None
+        folder: Path | str, model: Embedder | Models | None = None, *, backups: tuple[int, int] | None = None
     ) -> "Gallery":
         """Open the gallery of a folder.
 
@@ -339,8 +340,8 @@ class Gallery(TableSource):
     def table(self, embedding_dtype: EmbeddingDtype | None = None) -> DataTable:
         """Return a table with a row for each face: its photo, box, identity, name and embedding, among others.
 
-        `to_pandas` and `to_arrow` convert it. All embeddings have the same length. With a router it is that of all its
-        bundles together, and all components but those of one bundle, which the column `space` names, are 0.
+        `to_pandas` and `to_arrow` convert it. All embeddings have the same length. With several bundles it is that of
+        all together, and all components but those of one bundle, which the column `space` names, are 0.
 
         Args:
             embedding_dtype: "float16" or "float32", for programs that cannot read float16; None: as stored, uncopied.
@@ -570,7 +571,7 @@ class Gallery(TableSource):
         """Fit the similarity thresholds and the probability to the confirmed faces.
 
         Returns:
-            The calibration; with a router, that of the species with most faces.
+            The calibration; with several bundles, that of the species with most faces.
 
         Raises:
             FamiliarError: too few faces are confirmed.
@@ -578,7 +579,7 @@ class Gallery(TableSource):
         calibrations.calibrate(self.database)
         return calibrations.calibration(self.database, load_album(self.database).main_part)
 
-    def migrate(self, model: Model | Path | str, *, flip: bool = False) -> migrate.MigrationResult:
+    def migrate(self, model: Embedder | Models, *, flip: bool = False) -> migrate.MigrationResult:
         """Embed the faces again with another model, which the gallery remembers. Names and corrections stay.
 
         If the new model can use faces of more species, they are looked for in all photos.
@@ -587,7 +588,7 @@ class Gallery(TableSource):
             model: as for `create`.
             flip: average each face's embedding with that of its mirror image.
         """
-        embedder = as_model(model)
+        embedder = as_embedder(model)
         result = migrate.migrate(self.database, embedder, flip=flip)
         self._embedder = embedder
         return result

@@ -10,8 +10,8 @@ from familiar.core.errors import BadBundle, CannotWrite, Contradiction, Familiar
 from familiar.core.files import absolute_path
 from familiar.detection.detector import Detector
 from familiar.detection.detectors import CROP_DETECTORS, available_detector
-from familiar.embedding.model import Model
-from familiar.embedding.species.router_file import name_of_model, open_model, open_named
+from familiar.embedding.embedder import Embedder
+from familiar.embedding.species import Models, pin_shipped
 from familiar.gallery.enrollment.enroll import EnrollResult, enroll
 from familiar.gallery.enrollment.redetect import photos_to_search, redetect
 from familiar.gallery.store.model_reference import ModelReference
@@ -22,7 +22,7 @@ from familiar.gallery.store.store import Store
 
 def create_gallery(
     folder: Path,
-    model: Model,
+    model: Embedder,
     detector: str | None = None,
     detector_model: Path | None = None,
     embedding_dtype: str = "float16",
@@ -43,7 +43,7 @@ def create_gallery(
     model.detector(detector, detector_model)
     path = None if detector_model is None else str(absolute_path(detector_model))
     name = detector or available_detector(model.detector_name, detector_model)
-    reference = ModelReference(name_of_model(model), model.species, name, path)
+    reference = ModelReference(model.names, model.species, name, path)
     return Store.create(folder, Space.from_model(model), embedding_dtype=embedding_dtype, reference=reference)
 
 
@@ -57,11 +57,11 @@ def remember(gallery: Store, **changes: Any) -> None:
 
 def open_gallery_model(
     gallery: Store,
-    named: Model | Path | str | None = None,
+    named: Embedder | Models | None = None,
     *,
     providers: Sequence[str] | None = None,
     may_write: bool = True,
-) -> Model:
+) -> Embedder:
     """Open the model of a gallery. If it was given, the gallery remembers where it is now.
 
     Args:
@@ -77,46 +77,57 @@ def open_gallery_model(
     """
     if named is None:
         return _open_remembered(gallery, providers)
-    model = open_model(named, providers=providers) if isinstance(named, Path | str) else named
-    reference, name = gallery.model_reference, name_of_model(model)
+    model = named if isinstance(named, Embedder) else Embedder(named, providers=providers)
+    reference = gallery.model_reference
     try:
         gallery.check_space(*model.space, to_compare=True)
     except SpaceMismatch as error:
-        chosen = named if isinstance(named, Path | str) else name or "a model in memory"
+        chosen = " and ".join(model.names) or "a model in memory"
         raise SpaceMismatch(
-            f"{gallery.folder}: its model is {reference.model or 'another one'} (space {gallery.space.space_id}), not "
-            f"{chosen} ({model.space[0]}); leave the model out, or embed the faces again with the other one: familiar "
-            f"gallery migrate {gallery.folder} --model {chosen}"
+            f"{gallery.folder}: its model is {' and '.join(reference.models) or 'another one'} (space "
+            f"{gallery.space.space_id}), not {chosen} ({model.space[0]}); leave the model out, or embed the faces "
+            f"again with the other one: familiar gallery migrate {gallery.folder} {model_arguments(model.names)}"
         ) from error
-    if may_write and name is not None and model.space[1] >= gallery.space.embedding_dim:
+    if may_write and model.names and model.space[1] >= gallery.space.embedding_dim:
         # Not where the gallery cannot be written now: the model can be used all the same.
         with contextlib.suppress(CannotWrite, GalleryBusy):
-            remember(gallery, model=name, species=model.species)
+            remember(gallery, models=model.names, species=model.species)
     return model
 
 
-def _open_remembered(gallery: Store, providers: Sequence[str] | None) -> Model:
-    name = gallery.model_reference.model
+def _open_remembered(gallery: Store, providers: Sequence[str] | None) -> Embedder:
+    models = gallery.model_reference.models
     remedy = f"give its place: --model PATH, or Gallery.open({str(gallery.folder)!r}, PATH)"
-    if name is None:
+    if not models:
         raise FamiliarError(f"{gallery.folder}: does not know where its model is; {remedy}")
     try:
-        model = open_named(name, providers=providers)
+        model = Embedder([pin_shipped(each) for each in models], providers=providers)
     except BadBundle as error:
-        raise BadBundle(f"{gallery.folder}: its model {name} cannot be opened; {remedy} ({error})") from error
+        named = " and ".join(models)
+        raise BadBundle(f"{gallery.folder}: its model {named} cannot be opened; {remedy} ({error})") from error
     try:
         gallery.check_space(*model.space, to_compare=True)
     except SpaceMismatch as error:
         raise SpaceMismatch(
-            f"{gallery.folder}: {name} is another model now than the one that the gallery was made with; {remedy}; or "
-            f"embed the faces again with this one: familiar gallery migrate {gallery.folder} --model {name} ({error})"
+            f"{gallery.folder}: {' and '.join(models)} is another model now than the one that the gallery was made "
+            f"with; {remedy}; or embed the faces again with this one: familiar gallery migrate {gallery.folder} "
+            f"{model_arguments(models)} ({error})"
         ) from error
     return model
+
+
+def model_arguments(models: Sequence[str]) -> str:
+    """Write models as options of a command.
+
+    >>> model_arguments(("pet-mobile", "person=people.onnx"))
+    '--model pet-mobile --model person=people.onnx'
+    """
+    return " ".join(f"--model {each}" for each in models) or "--model MODEL"
 
 
 def gallery_detector(
     gallery: Store,
-    model: Model,
+    model: Embedder,
     chosen: Detector | str | None = None,
     model_path: Path | None = None,
     *,
@@ -157,7 +168,7 @@ def _check_detector(gallery: Store, reference: ModelReference, chosen: str) -> N
 
 
 def build_gallery_detector(
-    model: Model, reference: ModelReference, chosen: str | None = None, model_path: Path | None = None
+    model: Embedder, reference: ModelReference, chosen: str | None = None, model_path: Path | None = None
 ) -> Detector:
     """Build a detector, with the file that a gallery remembers for it.
 
@@ -178,7 +189,7 @@ def build_gallery_detector(
 
 def enroll_in_album(
     gallery: Store,
-    model: Model,
+    model: Embedder,
     paths: Sequence[Path],
     chosen: Detector | str | None = None,
     detector_model: Path | None = None,
@@ -234,7 +245,7 @@ def enroll_in_album(
 
 
 def remember_detector(
-    gallery: Store, model: Model, chosen: Detector | str | None = None, model_path: Path | None = None
+    gallery: Store, model: Embedder, chosen: Detector | str | None = None, model_path: Path | None = None
 ) -> None:
     """Remember the name of the detector that photos are searched with, unless it is an object.
 

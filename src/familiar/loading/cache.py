@@ -27,9 +27,9 @@ from jaxtyping import UInt8
 from familiar.core.json_text import parse_json
 from familiar.datasets import synthetic
 from familiar.datasets.folders import open_photo
-from familiar.detection.alignment import detect_and_align
-from familiar.detection.cropping import crop_photo
+from familiar.detection.alignment import align
 from familiar.detection.detectors import WholePhoto
+from familiar.detection.faces import crop_photo
 from familiar.photos.decoding import load_photo
 from familiar.photos.fast_jpeg import decode_clean_jpeg
 from familiar.photos.heif import open_heic
@@ -197,7 +197,7 @@ def pack_key(contents: list[str | None], preprocessing: Preprocessing) -> str:
         open_heic,
         crop_photo,
         WholePhoto,
-        detect_and_align,
+        align,
         resize_crop,
     )
     decoding = [Path(inspect.getfile(inspect.unwrap(step))) for step in functions]

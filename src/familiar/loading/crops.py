@@ -26,7 +26,7 @@ from familiar.datasets.shards.scanning import ShardPhoto
 from familiar.datasets.shards.storage import is_url
 from familiar.datasets.shards.tar import TarPhoto
 from familiar.datasets.synthetic import SyntheticPhoto
-from familiar.detection.cropping import crop_photo
+from familiar.detection.faces import crop_photo
 from familiar.loading.cache import (
     CropCache,
     PackWriter,

@@ -9,7 +9,7 @@ from jaxtyping import Float32
 from familiar.core.errors import BadRecipe
 from familiar.datasets.folders import IdentityTable, open_photo
 from familiar.embedding.embedder import Embedder
-from familiar.embedding.model import embed_photos
+from familiar.embedding.photos import embed_photos
 from familiar.training.recipe import Recipe
 
 

@@ -17,7 +17,7 @@ from familiar.core.vectors import normalize, pca_project
 from familiar.datasets.folders import open_photo
 from familiar.embedding.bundle import resolve_model
 from familiar.embedding.embedder import Embedder
-from familiar.embedding.model import embed_photos
+from familiar.embedding.photos import embed_photos
 from familiar.loading.dataset import FaceDataset
 from familiar.training.recipe import Recipe
 
@@ -111,8 +111,8 @@ def _embed_rows(
 
     blends = range(len(photos), len(dataset))
     embedded = (
-        embed_photos(embedder, photos, "none", open_photo=open_photo, flip=mirrored, on_batch=on_row),
-        embed_photos(embedder, blends, "none", open_photo=open_blend, on_batch=lambda done: on_row(len(photos) + done)),
+        embed_photos(embedder, photos, "none", open_photo=open_photo, flip=mirrored, on_photo=on_row),
+        embed_photos(embedder, blends, "none", open_photo=open_blend, on_photo=lambda done: on_row(len(photos) + done)),
     )
     for skipped in (error for part in embedded for error in part.skipped):
         raise skipped

@@ -24,7 +24,7 @@ from familiar.photos.decoding import find_photos, is_content_broken
 from familiar.web.allowed_paths import AllowedPaths
 from familiar.web.errors import HttpProblem
 from familiar.web.gallery_executor import GalleryExecutor
-from familiar.web.inference import BatchingInference
+from familiar.web.inference import Inference
 from familiar.web.uploads import photo_name, split_error_path
 
 log = logging.getLogger(__name__)
@@ -80,7 +80,7 @@ class EnrollmentJob:
         redetect: str | None,
         progress: Progress,
         executor: GalleryExecutor,
-        inference: BatchingInference,
+        inference: Inference,
         allowed_paths: AllowedPaths,
         stopping: threading.Event,
         report: Callable[[Progress], None],

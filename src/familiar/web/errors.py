@@ -17,6 +17,7 @@ from familiar.core.errors import (
     NothingToMeasure,
     NotInGallery,
     SpaceMismatch,
+    UnknownSpecies,
     UnreadablePhoto,
 )
 from familiar.core.terminal_text import one_line
@@ -30,6 +31,7 @@ STATUS: dict[type[FamiliarError], HTTPStatus] = {
     UnreadablePhoto: HTTPStatus.UNPROCESSABLE_ENTITY,
     NoFaceFound: HTTPStatus.UNPROCESSABLE_ENTITY,
     NoBundleForSpecies: HTTPStatus.UNPROCESSABLE_ENTITY,
+    UnknownSpecies: HTTPStatus.UNPROCESSABLE_ENTITY,
     GalleryBusy: HTTPStatus.SERVICE_UNAVAILABLE,
     CannotWrite: HTTPStatus.INSUFFICIENT_STORAGE,
     BadGallery: HTTPStatus.INTERNAL_SERVER_ERROR,

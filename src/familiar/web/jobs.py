@@ -18,7 +18,7 @@ from familiar.web.allowed_paths import AllowedPaths
 from familiar.web.enrollment_job import MAX_SHOWN_SKIPPED, EnrollmentJob, StopRequested, merge_progress
 from familiar.web.errors import internal_error, unavailable
 from familiar.web.gallery_executor import GalleryExecutor
-from familiar.web.inference import BatchingInference
+from familiar.web.inference import Inference
 from familiar.web.settings import Limits
 from familiar.web.uploads import find_unprocessed_uploads
 
@@ -68,7 +68,7 @@ class JobQueue:
     """Runs one enrollment job at a time, in a thread; the others wait. Use it in one event loop."""
 
     def __init__(
-        self, executor: GalleryExecutor, inference: BatchingInference, allowed_paths: AllowedPaths, limits: Limits
+        self, executor: GalleryExecutor, inference: Inference, allowed_paths: AllowedPaths, limits: Limits
     ) -> None:
         self._executor, self._inference = executor, inference
         self._allowed_paths, self._limits = allowed_paths, limits
@@ -146,7 +146,7 @@ class JobQueue:
             HttpProblem: 403, the server is read-only; 409, it has no model; 503, too many jobs wait.
         """
         self._executor.require_writable()
-        self._inference.require_model()
+        self._inference.embedder  # noqa: B018 - raises if there is none
         if self._stopping.is_set():
             raise unavailable("the server is stopping")
         waiting = sum(job.progress.state == "waiting" for job in self._jobs.values()) + self._reserved

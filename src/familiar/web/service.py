@@ -9,14 +9,13 @@ from fastapi import Depends, Request
 from familiar.core.errors import BadGallery, FamiliarError
 from familiar.detection.detector import Detector
 from familiar.detection.detectors import WholePhoto
-from familiar.embedding.model import Model
-from familiar.embedding.species.router_file import open_model
+from familiar.embedding.embedder import Embedder
 from familiar.gallery.gallery_model import create_gallery, gallery_detector, open_gallery_model, remember_detector
 from familiar.gallery.store.connection import DATABASE
 from familiar.gallery.store.store import Store
 from familiar.web.allowed_paths import AllowedPaths
 from familiar.web.gallery_executor import GalleryExecutor
-from familiar.web.inference import BatchingInference
+from familiar.web.inference import Inference
 from familiar.web.jobs import JobQueue
 from familiar.web.settings import Settings
 from familiar.web.thumbnails import Thumbnails
@@ -46,7 +45,7 @@ class Service:
             embedder, detector = _open_model(settings, gallery)
             self.allowed_paths = AllowedPaths.for_gallery(gallery, settings.roots)
             reference = gallery.model_reference
-        self.inference = BatchingInference(embedder, detector, limits, reference)
+        self.inference = Inference(embedder, detector, limits, reference)
         self.thumbnails = Thumbnails(limits)
         self.jobs = JobQueue(self.executor, self.inference, self.allowed_paths, limits)
 
@@ -72,7 +71,6 @@ class Service:
 
         Photos that were uploaded, but not processed when the server was last stopped, are enrolled now.
         """
-        await self.inference.start()
         if not self.settings.read_only:
             await self.jobs.start()
 
@@ -100,21 +98,21 @@ ServiceDep = Annotated[Service, Depends(_service_dependency)]
 def _create_gallery_if_missing(settings: Settings) -> None:
     if (settings.gallery / DATABASE).exists():
         return
-    if settings.model is None or settings.read_only:
+    if not settings.models or settings.read_only:
         raise BadGallery(
             f"{settings.gallery}: contains no gallery; give --model to create one, or enroll photos with: "
             f"familiar gallery enroll {settings.gallery} PHOTOS --model MODEL"
         )
-    create_gallery(settings.gallery, open_model(settings.model), settings.detector, settings.detector_model).close()
+    create_gallery(settings.gallery, Embedder(settings.models), settings.detector, settings.detector_model).close()
 
 
-def _open_model(settings: Settings, gallery: Store) -> tuple[Model | None, Detector]:
+def _open_model(settings: Settings, gallery: Store) -> tuple[Embedder | None, Detector]:
     """Open the gallery's model and detector. Without a model that can be opened, the gallery can still be viewed."""
     may_write = not settings.read_only
     try:
-        model = open_gallery_model(gallery, settings.model, providers=settings.providers, may_write=may_write)
+        model = open_gallery_model(gallery, settings.models or None, providers=settings.providers, may_write=may_write)
     except FamiliarError as error:
-        if settings.model is not None:
+        if settings.models:
             raise
         log.warning("%s; until then photos can be viewed, but neither added nor searched for", error)
         return None, WholePhoto()

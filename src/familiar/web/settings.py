@@ -105,7 +105,7 @@ class Settings(ServerSettings):
     """Everything that serving a gallery can be configured with.
 
     Attributes:
-        model: None: nothing can be embedded, all else works.
+        models: as for `Embedder`; empty: nothing can be embedded, all else works.
         providers: execution providers of ONNX Runtime; None: the CPU.
         report: a folder that `familiar evaluate` wrote.
         desk: whether the lost pets come first; otherwise their page is in the navigation once there is a report.
@@ -114,7 +114,7 @@ class Settings(ServerSettings):
     """
 
     gallery: Path
-    model: Path | None = None
+    models: tuple[Path | str, ...] = ()
     providers: tuple[str, ...] | None = None
     detector: str | None = None
     detector_model: Path | None = None

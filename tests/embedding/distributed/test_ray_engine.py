@@ -24,7 +24,7 @@ from familiar.embedding.distributed.parts import PhotoFile
 from familiar.embedding.distributed.ray_engine import EmbeddedParts, divide, embed_with_ray, list_photo_files
 from familiar.embedding.distributed.worker import EmbeddingSettings
 from familiar.embedding.embedder import Embedder
-from familiar.embedding.model import embed_photos
+from familiar.embedding.photos import embed_photos
 from support.color_album import draw_album
 
 pytestmark = pytest.mark.slow

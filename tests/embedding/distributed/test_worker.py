@@ -12,7 +12,7 @@ from familiar.embedding.distributed import worker
 from familiar.embedding.distributed.parts import PhotoFile, part_path
 from familiar.embedding.distributed.worker import EmbeddingSettings, Journal, PartEmbedder
 from familiar.embedding.embedder import Embedder
-from familiar.embedding.model import embed_photos
+from familiar.embedding.photos import embed_photos
 from support.color_album import SquareDetector, draw_album, draw_photo
 
 

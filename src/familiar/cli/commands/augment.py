@@ -59,7 +59,7 @@ def augment(
     from familiar.core.errors import UnreadablePhoto
     from familiar.core.types import Crop, Photo
     from familiar.datasets.folders import open_photo
-    from familiar.detection.cropping import crop_photo
+    from familiar.detection.faces import crop_photo
     from familiar.loading.augment.preview import augmentation_sheet
     from familiar.photos.decoding import save_photo
 

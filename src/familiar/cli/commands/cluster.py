@@ -35,7 +35,7 @@ class _Share(click.ParamType):
     help="Do only share K of the search for neighbors, of N that run at the same time.",
 )
 @json_option
-def cluster(embeddings: Path, model: Path, output: Path, share: tuple[int, int], as_json: bool) -> None:
+def cluster(embeddings: Path, models: tuple[str, ...], output: Path, share: tuple[int, int], as_json: bool) -> None:
     """Cluster faces without a gallery: millions of them, on a disk.
 
     EMBEDDINGS is a folder that familiar embed --engine ray has written, and --model the one that it used. Each species
@@ -52,13 +52,13 @@ def cluster(embeddings: Path, model: Path, output: Path, share: tuple[int, int],
     """
     from familiar.core.plural import pluralize
     from familiar.embedding.distributed.clusters import cluster_parts
-    from familiar.embedding.species.router_file import open_model
+    from familiar.embedding.embedder import Embedder
 
     require_parent_folder(output)
     status = StatusLine()
     results = cluster_parts(
         embeddings,
-        open_model(model),
+        Embedder(models),
         output,
         share=share[0],
         shares=share[1],

@@ -8,18 +8,26 @@ from typing import TYPE_CHECKING, Any, Literal
 import click
 
 from familiar.cli.console import StatusLine, list_skipped, print_json
-from familiar.cli.options import FILE, embedding_options, json_option, model_option, require_parent_folder
+from familiar.cli.options import (
+    FILE,
+    embedding_options,
+    json_option,
+    model_option,
+    require_parent_folder,
+    species_option,
+)
 
 if TYPE_CHECKING:  # --help imports nothing heavy
     from familiar.embedding.distributed.worker import EmbeddingSettings
-    from familiar.embedding.species.routed_embeddings import RoutedEmbeddings
-    from familiar.embedding.species.router import RoutedEmbedder
+    from familiar.embedding.embedder import Embedder
+    from familiar.embedding.photos import EmbedResult
 
 
 @click.command()
 @click.argument("photos", nargs=-1, required=True, metavar="PHOTOS...")  # not paths, which have no "//" of a URL
 @model_option
 @click.option("--output", "-o", required=True, type=FILE, help="The .npz file to write; with --engine ray a folder.")
+@species_option
 @embedding_options
 @click.option(
     "--engine",
@@ -32,8 +40,9 @@ if TYPE_CHECKING:  # --help imports nothing heavy
 @json_option
 def embed(
     photos: tuple[str, ...],
-    model: Path,
+    models: tuple[str, ...],
     output: Path,
+    species: str | None,
     tta: bool,
     detector: str | None,
     detector_model: Path | None,
@@ -45,9 +54,8 @@ def embed(
     """Write embeddings of photos to a file.
 
     The .npz file holds `embeddings` (float32, one row of length 1 per photo), `paths`, and the model's `space_id`.
-    With a router (a .json file that picks a bundle by species) it holds the `paths`, the `species` and `probability`
-    of each, and for each species NAME: `NAME_embeddings`, `NAME_rows` (for each embedding the index of its photo in
-    `paths`) and `NAME_space_id`.
+    With bundles of several species it holds the `paths`, the `species` of each, and for each species NAME:
+    `NAME_embeddings`, `NAME_rows` (for each embedding the index of its photo in `paths`) and `NAME_space_id`.
 
     With --engine ray, PHOTOS may also be shards (see familiar pack), and the output is a folder of Parquet files with a
     row for each face: photo, box, quality, embedding, and the bundle's `file_id`; or for a photo without one the error.
@@ -63,7 +71,7 @@ def embed(
 
         detector_file = None if detector_model is None else str(detector_model)
         _embed_with_ray(
-            EmbeddingSettings(str(model), detector, detector_file, tta, providers=providers),
+            EmbeddingSettings(models, detector, detector_file, tta, species, providers=providers),
             photos,
             output,
             workers,
@@ -77,28 +85,26 @@ def embed(
 
     from familiar.core.errors import UnreadablePhoto
     from familiar.core.files import write_atomically
-    from familiar.embedding.model import detector_for, embed_photos
-    from familiar.embedding.species.router import RoutedEmbedder
-    from familiar.embedding.species.router_file import open_model
+    from familiar.embedding.embedder import Embedder
+    from familiar.embedding.photos import detector_for, embed_photos
     from familiar.photos.decoding import find_photos
 
     require_parent_folder(output)
-    opened = open_model(model, providers=providers)
+    embedder = Embedder(models, providers=providers)
     paths = find_photos(photos)
     status = StatusLine()
-
-    def show(done: int) -> None:
-        status.show(f"embedded {done}/{len(paths)} photos")
-
-    face_detector = detector_for(opened, paths, detector, detector_model)
-    if isinstance(opened, RoutedEmbedder):
-        routed = opened.embed_photos(paths, face_detector, flip=tta, on_batch=show)
-        rows, skipped = [row for row, _, _ in routed.by_row()], routed.skipped
-        arrays: dict[str, Any] = _routed_arrays(routed, opened)
-    else:
-        embedded = embed_photos(opened, paths, face_detector, flip=tta, on_batch=show)
-        rows, skipped = embedded.rows.tolist(), embedded.skipped
-        arrays = {"embeddings": embedded.embeddings, "space_id": np.array(opened.metadata.space_id)}
+    embedded = embed_photos(
+        embedder,
+        paths,
+        detector_for(embedder, paths, detector, detector_model),
+        species=species,
+        flip=tta,
+        on_photo=lambda done: status.show(f"embedded {done}/{len(paths)} photos"),
+    )
+    rows, skipped = embedded.rows.tolist(), embedded.skipped
+    arrays: dict[str, Any] = {"embeddings": embedded.embeddings, "space_id": np.array(embedder.space[0])}
+    if embedder.species is not None:
+        arrays = _arrays_by_species(embedder, embedded)
     status.clear()
     list_skipped(skipped)
     if not rows:
@@ -137,18 +143,16 @@ def _embed_with_ray(
     )
 
 
-def _routed_arrays(routed: "RoutedEmbeddings", router: "RoutedEmbedder") -> dict[str, Any]:
+def _arrays_by_species(embedder: "Embedder", embedded: "EmbedResult") -> dict[str, Any]:
     """Collect each photo's species, and the embeddings of each species, which cannot be compared with each other."""
     import numpy as np
 
-    by_row = routed.by_row()
-    index_of_row = {row: index for index, (row, _, _) in enumerate(by_row)}
-    arrays = {
-        "species": np.array([name for _, name, _ in by_row]),
-        "probability": np.array([probability for _, _, probability in by_row], np.float32),
-    }
-    for name, embedded in routed.by_species.items():
-        arrays[f"{name}_embeddings"] = embedded.embeddings
-        arrays[f"{name}_rows"] = np.array([index_of_row[row] for row in embedded.rows.tolist()], np.int64)
-        arrays[f"{name}_space_id"] = np.array(router.embedders[name].metadata.space_id)
+    species = np.array([str(name) for name in embedded.species])
+    arrays: dict[str, Any] = {"species": species}
+    for name in embedder.species or ():
+        only, columns = embedder.only(name)
+        rows = np.flatnonzero(species == name)
+        arrays[f"{name}_embeddings"] = embedded.embeddings[rows, columns]
+        arrays[f"{name}_rows"] = rows
+        arrays[f"{name}_space_id"] = np.array(only.space[0])
     return arrays

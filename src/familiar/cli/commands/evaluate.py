@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Literal
 import click
 
 from familiar.cli.console import StatusLine, list_skipped, note, print_json
-from familiar.cli.options import FILE, data_spec, embedding_options, json_option, limit_options
+from familiar.cli.options import FILE, data_spec, embedding_options, json_option, limit_options, species_option
 
 if TYPE_CHECKING:
     from familiar.evaluation.context import EvaluationOptions
@@ -79,7 +79,7 @@ SPECIES_HEADLINES = (
 @click.option(
     "--resize-px",
     type=int,
-    help="Override the bundle's preprocessing: resize the short side to this, and crop the center. Not with a router.",
+    help="Override the preprocessing of a single bundle: resize the short side to this, and crop the center.",
 )
 @click.option(
     "--compare",
@@ -94,6 +94,7 @@ SPECIES_HEADLINES = (
     help="Compare embeddings as they are, also those of a bundle with species means, which by default are compared as "
     "in a gallery: less the means of the photos.",
 )
+@species_option
 @embedding_options
 @limit_options
 @json_option
@@ -111,6 +112,7 @@ def evaluate(
     resize_px: int | None,
     compare: tuple[Path, Path] | None,
     not_centered: bool,
+    species: str | None,
     tta: bool,
     detector: str | None,
     detector_model: Path | None,
@@ -123,12 +125,12 @@ def evaluate(
     """Evaluate a model on labeled photos.
 
     Writes eval_results.json, plots, and report.html, which contains them all. MODEL is a bundle, a run folder, or a
-    router (router.json), of which each species is also measured with its own bundle and thresholds.
+    .json file of familiar species, of which each species is also measured with its own bundle and thresholds.
 
     \b
     Example:
       familiar evaluate runs/cats photos/cats --output runs/cats/evaluation
-      familiar evaluate router.json photos/pets --output router-evaluation
+      familiar evaluate family.json photos/pets --output family-evaluation
       familiar evaluate --compare old/eval_results.json new/eval_results.json
     """
     if compare is not None:
@@ -154,6 +156,7 @@ def evaluate(
         leaks=leaks,
         resize_px=resize_px,
         detector=build_detector(detector, detector_model) if detector else None,
+        species=species,
         flip=tta,
         not_centered=not_centered,
         providers=providers,
@@ -228,7 +231,7 @@ def print_metrics(results: "EvaluationResults") -> None:
 
 
 def _print_species(results: "EvaluationResults", routing: "RoutingInfo") -> None:
-    """Print how many photos a router sent to each species, and the figures of each by its own bundle."""
+    """Print how many photos of each species there are, and the figures of each by its own bundle."""
     from familiar.evaluation.results.figures import names_between
     from familiar.evaluation.suites.slices import ROUTED_SPECIES
 
@@ -269,7 +272,7 @@ def _warn(results: "EvaluationResults") -> None:
     if data.identities_seen_in_training is None:
         note("note: whether the model was trained on photos of these identities is not known")
     if not results.model.thresholds_fitted and data.routing is not None:
-        note("note: the thresholds of the router's bundles differ; for all photos together they are fixed defaults")
+        note("note: the thresholds of the bundles differ; for all photos together they are fixed defaults")
     elif not results.model.thresholds_fitted:
         note("warning: this bundle was never calibrated; its thresholds are fixed defaults")
     for name, reason in results.reasons.items():

@@ -1,4 +1,4 @@
-"""`familiar export`: export a training run as one bundle file, or a router as a folder with its bundles."""
+"""`familiar export`: export a training run as one bundle file."""
 
 import re
 from decimal import Decimal
@@ -6,19 +6,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
-from click.core import ParameterSource
 
-from familiar.cli.console import note, print_json
+from familiar.cli.console import print_json
 from familiar.cli.options import FILE, json_option, license_option
 
 if TYPE_CHECKING:  # --help imports nothing heavy
     from familiar.embedding.bundle import Bundle
-    from familiar.embedding.species.router import RoutedEmbedder
     from familiar.export.precision import Precision
 
 # export.precision's own, which imports onnx
 PRECISIONS = ("float32", "float16", "int8-weights", "int4-weights", "mixed", "int8")
-REEXPORT = ("precision", "max_size", "components")  # with one of them a router's bundles are exported again
 BYTES = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
 
 
@@ -35,8 +32,8 @@ class Size(click.ParamType):
 
 
 @click.command()
-@click.argument("run", metavar="RUN|ROUTER", type=FILE)
-@click.option("--output", "-o", required=True, type=FILE, help="The .onnx file to write; of a router, the folder.")
+@click.argument("run", metavar="RUN", type=FILE)
+@click.option("--output", "-o", required=True, type=FILE, help="The .onnx file to write.")
 @click.option("--data", multiple=True, help="Where the photos of the run are now, if they were moved.")
 @click.option(
     "--precision",
@@ -89,29 +86,19 @@ def export(
     license: str | None,
     as_json: bool,
 ) -> None:
-    """Export a training run as one bundle file, or a router as a folder.
+    """Export a training run as one bundle file.
 
     RUN is the output folder of familiar train. The file is self-contained ONNX. The export is compared with the
     trained network on validation photos; if it loses too much accuracy (--max-auc-drop, --max-recall-drop), no file
     is written. float16 takes half the bytes of float32,
     int8-weights a quarter, int4-weights an eighth; mixed and int8 also compute in 8 bits.
 
-    ROUTER is a .json file of familiar species. The folder contains router.json and all its bundles, and can be moved.
-    Bundles are copied; with --precision, --max-size or --components, each species' bundle is exported again from the
-    run folder that it lies in. The classifier's bundle is always copied, since the classifier was fitted to it.
-
     \b
     Example:
       familiar export runs/cats --output cats.onnx --precision int8-weights
       familiar export runs/nano --output nano.onnx --max-size 308KB
       familiar export runs/server --output phone.onnx --components 64
-      familiar export router.json --output phone --precision float16
     """
-    from familiar.embedding.species.router_file import SUFFIX
-
-    if run.suffix == SUFFIX:
-        _export_router(run, output, as_json)
-        return
     from familiar.datasets.folders import DataSpec
     from familiar.export.gate import Gate
     from familiar.export.run_export import UNKNOWN_LICENSE, export_bundle
@@ -133,76 +120,8 @@ def export(
     click.echo(f"{output}: {_size(len(bundle.onnx))} in {bundle.metadata.precision}; {_parity(bundle)}")
 
 
-def _export_router(router: Path, output: Path, as_json: bool) -> None:
-    from familiar.export.router_export import ROUTER, export_router
-
-    options = _reexport_options()
-    exported = export_router(router, output, **options)
-    size = (output / ROUTER).stat().st_size
-    bundles = _species_of_bundles(exported)
-    classifier = exported.feature_embedder.bundle.path
-    if as_json:
-        files = [
-            {"file": path.name, "species": species, "classifier": path == classifier, **_describe(bundle)}
-            for path, (bundle, species) in bundles.items()
-        ]
-        total = size + sum(len(bundle.onnx) for bundle, _ in bundles.values())
-        router_file = {"file": ROUTER, "size_bytes": size}
-        print_json({"router": output / ROUTER, "size_bytes": total, "files": [router_file, *files]})
-        return
-    click.echo(f"{output / ROUTER}: {_size(size)}")
-    for path, (bundle, species) in bundles.items():
-        roles = ", ".join([*species, *["the classifier"] * (path == classifier)])
-        parity = f"; {_parity(bundle)}" if options and species else ""
-        click.echo(
-            f"{output / path.name}: {_size(len(bundle.onnx))} in {bundle.metadata.precision}, for {roles}{parity}"
-        )
-    if options:
-        note("the classifier's bundle was copied as it is: the classifier was fitted on its embeddings")
-
-
-def _reexport_options() -> dict[str, Any]:
-    """Return the options of `export_bundle` with which a router's bundles are exported again; none: they are copied."""
-    from familiar.datasets.folders import DataSpec
-    from familiar.export.gate import Gate
-
-    context = click.get_current_context()
-    explicit = {
-        name: value
-        for name, value in context.params.items()
-        if context.get_parameter_source(name) is not ParameterSource.DEFAULT
-        and name not in ("run", "output", "as_json")
-    }
-    if not explicit:
-        return {}
-    if not explicit.keys() & set(REEXPORT):
-        raise click.UsageError(
-            f"--{next(iter(explicit)).replace('_', '-')} is for exporting the bundles of a router again; give "
-            "--precision, --max-size or --components too"
-        )
-    values = context.params
-    return {
-        "precisions": _precisions(values["precision"], values["max_size"]),
-        "max_bytes": values["max_size"],
-        "gate": Gate(values["max_auc_drop"], values["max_recall_drop"]),
-        "components": values["components"],
-        **{name: DataSpec(values[name]) for name in ("data", "rounding_photos") if name in explicit},
-        **({"license": values["license"]} if "license" in explicit else {}),
-    }
-
-
 def _precisions(precision: "Precision | None", max_size: int | None) -> "tuple[Precision, ...]":
     return (precision,) if precision else PRECISIONS[:1] if max_size is None else PRECISIONS
-
-
-def _species_of_bundles(router: "RoutedEmbedder") -> "dict[Path, tuple[Bundle, list[str]]]":
-    """Return each bundle of a router, by its path, and the species that it is for; the classifier's is the last."""
-    files: dict[Path, tuple[Bundle, list[str]]] = {}
-    for species, embedder in router.embedders.items():
-        files.setdefault(embedder.bundle.path, (embedder.bundle, []))[1].append(species)
-    features = router.feature_embedder.bundle
-    files.setdefault(features.path, (features, []))
-    return files
 
 
 def _describe(bundle: "Bundle") -> dict[str, Any]:

@@ -46,7 +46,7 @@ if TYPE_CHECKING:  # --help imports nothing heavy
 def match(
     photos: tuple[Path, ...],
     folder: Path,
-    model: Path | None,
+    models: tuple[str, ...],
     k: int,
     species: str | None,
     location: str | None,
@@ -90,7 +90,7 @@ def match(
         raise click.UsageError("--save, --found-at, --found-on and --not are for one found pet; give its photos alone")
     pets: list[FoundPet] = []
     skipped: list[FamiliarError] = [*without_photo]
-    with open_album(folder, model, providers) as (gallery, embedder):
+    with open_album(folder, models, providers) as (gallery, embedder):
         face_detector = gallery_detector(gallery, embedder, detector, detector_model, for_query=name is None)
         numbers = [resolve_identity(gallery, reference) for reference in dismissed]
         for group, paths in groups.items():

@@ -36,7 +36,7 @@ def quickstart(output: Path, as_json: bool) -> None:
     from familiar.datasets.folders import DataSpec
     from familiar.datasets.synthetic import SyntheticSource
     from familiar.embedding.embedder import Embedder
-    from familiar.embedding.verification import verify_photos
+    from familiar.embedding.verification import verify
     from familiar.evaluation.run_evaluation import evaluate
     from familiar.loading.cache import CropCache
     from familiar.photos.decoding import save_photo
@@ -61,7 +61,7 @@ def quickstart(output: Path, as_json: bool) -> None:
     }
     files = {name: save_photo(photo.draw(), output / name) for name, photo in photos.items()}
     embedder = Embedder(run)
-    answers = {name: verify_photos(embedder, files["tom_1.png"], files[name]) for name in ("tom_2.png", "kitty.png")}
+    answers = {name: verify(files["tom_1.png"], files[name], embedder) for name in ("tom_2.png", "kitty.png")}
     if not as_json:
         for name, answer in answers.items():
             verdict = {True: "the same cat", False: "different cats", None: "no verdict"}[answer.same]

@@ -19,8 +19,9 @@ from familiar.cli.options import FILE, detector_options, provider_option
     "models",
     multiple=True,
     help="Needed only to create the gallery, which remembers it, if it is at another place now, or with --immich: a "
-    "bundle (.onnx), a run folder, the name of a shipped bundle, or a router (.json). With --immich repeat it for "
-    "several; NAME=MODEL answers only this of Immich's names of models.",
+    "bundle (.onnx), a run folder or the name of a shipped bundle. Repeat it for bundles of several species, as "
+    "SPECIES=MODEL where a bundle does not say which it is for; with --immich all look for faces, and NAME=MODEL "
+    "answers only this of Immich's names of models.",
 )
 @detector_options
 @provider_option
@@ -139,17 +140,12 @@ def serve(
         raise click.UsageError("give a GALLERY, or --immich")
     if upstream is not None:
         raise click.UsageError("--upstream needs --immich")
-    if len(models) > 1:
-        raise click.UsageError(
-            f"--model was given {len(models)} times: {', '.join(models)}; a gallery has one --model: combine several "
-            "with familiar species"
-        )
     from familiar.web.server import serve as serve_gallery
     from familiar.web.settings import Settings
 
     gallery_settings = Settings(
         gallery=folder,
-        model=Path(models[0]) if models else None,
+        models=models,
         detector_model=detector_model,
         report=report,
         roots=roots,

@@ -6,11 +6,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from familiar.cli.console import note_face, print_json
-from familiar.cli.options import FILE, embedding_options, json_option, model_option
+from familiar.cli.options import FILE, embedding_options, json_option, model_option, species_option
 
 if TYPE_CHECKING:  # --help imports nothing heavy
     from familiar.core.recognition_types import VerificationResult
-    from familiar.core.types import Crop
 
 
 @click.command()
@@ -25,13 +24,15 @@ if TYPE_CHECKING:  # --help imports nothing heavy
     metavar="N",
     help="Take the Nth face from the left, in both photos; given twice: of A, then of B. [default: the best]",
 )
+@species_option
 @embedding_options
 @json_option
 def verify(
     first: Path,
     second: Path,
-    model: Path,
+    models: tuple[str, ...],
     faces: tuple[int, ...],
+    species: str | None,
     tta: bool,
     detector: str | None,
     detector_model: Path | None,
@@ -40,40 +41,41 @@ def verify(
 ) -> None:
     """Decide whether two photos show the same identity.
 
-    Prints the similarity, the probability that both show one identity, and the decision; with a router (.json) the
-    species too. Photos of different species are not compared. A bundle that was never calibrated gives only the
-    similarity. If a photo has several faces, stderr says which one was taken.
+    Prints the similarity, the probability that both show one identity, and the decision; with bundles of several
+    species the species too. Photos of different species are not compared. A bundle that was never calibrated gives only
+    the similarity. If a photo has several faces, stderr says which one was taken.
 
     \b
     Example:
       familiar verify a.jpg b.jpg --model runs/cats/model.onnx
     """
-    from familiar.embedding.species.router import RoutedEmbedder
-    from familiar.embedding.species.router_file import open_model
-    from familiar.embedding.species.verification import verify_routed
-    from familiar.embedding.verification import verify_photos
+    from familiar.embedding.embedder import Embedder
+    from familiar.embedding.verification import verify_faces
 
     if len(faces) > 2:
         raise click.UsageError("--face is given at most twice: for A, then for B")
     # One number is for both photos.
-    chosen = (faces[0], faces[-1]) if faces else (None, None)
-    opened = open_model(model, providers=providers)
-    face_detector = opened.detector(detector, detector_model)
-    crops: list[Crop] = []
-    if isinstance(opened, RoutedEmbedder):
-        routed = verify_routed(opened, first, second, face_detector, flip=tta, faces=chosen, on_crop=crops.append)
-        result, species = routed.verification, list(zip(routed.species, routed.probabilities, strict=True))
-    else:
-        result = verify_photos(opened, first, second, face_detector, flip=tta, faces=chosen, on_crop=crops.append)
-        species = []
-    for crop in crops:
-        note_face(crop)
+    chosen = (faces[0], faces[-1]) if faces else ("best", "best")
+    embedder = Embedder(models, providers=providers)
+    face_detector = embedder.detector(detector, detector_model)
+    photos = [
+        embedder.find_faces(photo, face_detector, choice=choice, species=species)
+        for photo, choice in zip((first, second), chosen, strict=True)
+    ]
+    for photo in photos:
+        note_face(photo)
+    first_face, second_face = embedder.embed_faces([photo.faces[0] for photo in photos], flip=tta)
+    result = verify_faces(embedder, first_face, second_face)
+    names = [str(face.species) for face in (first_face, second_face)] if embedder.species is not None else []
     if as_json:
-        print_json(_to_json(result) | _faces(crops) | _species(species))
+        numbers = {
+            "faces": [first_face.from_left, second_face.from_left],
+            "face_counts": [photo.face_count for photo in photos],
+        }
+        print_json(_to_json(result) | numbers | ({"species": names} if names else {}))
         return
-    text = "different species" if result is None else _describe(result)
-    labels = " and ".join(f"{name} ({probability:.1%})" for name, probability in species)
-    click.echo(f"{labels}: {text}" if species else text)
+    text = "different species" if len(set(names)) > 1 else _describe(result)
+    click.echo(f"{' and '.join(names)}: {text}" if names else text)
 
 
 def _describe(result: "VerificationResult") -> str:
@@ -88,26 +90,10 @@ def _describe(result: "VerificationResult") -> str:
     )
 
 
-def _to_json(result: "VerificationResult | None") -> dict[str, Any]:
-    if result is None:  # different species: two identities, with nothing to compare
-        return {"similarity": None, "probability": None, "same": False, "threshold": None}
+def _to_json(result: "VerificationResult") -> dict[str, Any]:
     return {
         "similarity": round(result.similarity, 6),
         "probability": None if result.probability is None else round(result.probability, 6),
         "same": result.same,
         "threshold": result.threshold,
-    }
-
-
-def _faces(crops: "list[Crop]") -> dict[str, Any]:
-    """Say for both photos which face was compared, counted from the left and from 1, and how many there are."""
-    return {"faces": [crop.face for crop in crops], "face_counts": [crop.face_count for crop in crops]}
-
-
-def _species(species: list[tuple[str, float]]) -> dict[str, Any]:
-    if not species:
-        return {}
-    return {
-        "species": [name for name, _ in species],
-        "species_probability": [round(probability, 6) for _, probability in species],
     }

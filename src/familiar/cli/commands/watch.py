@@ -60,7 +60,7 @@ _MIN_SECRET_BYTES = 16
 def watch(
     folders: tuple[Path, ...],
     gallery: Path,
-    model: Path | None,
+    models: tuple[str, ...],
     species: str | None,
     tta: bool,
     detector: str | None,
@@ -93,7 +93,7 @@ def watch(
     settings = WatchSettings(
         settle_seconds, poll_seconds, tta, species, tuple(map(check_url, webhooks)), _read_secret(secret_file)
     )
-    chosen = create_if_missing(gallery, model, detector, detector_model, providers)
+    chosen = create_if_missing(gallery, models, detector, detector_model, providers)
     with open_album(gallery, chosen, providers) as (opened, embedder), watch_lock(gallery):
         opened.check_space(*embedder.space)
         face_detector = gallery_detector(opened, embedder, detector, detector_model)

@@ -23,8 +23,7 @@ from familiar.embedding.distributed.parts import (
     read_embedded_with,
     require_pyarrow,
 )
-from familiar.embedding.model import Model
-from familiar.metrics.calibration import uncalibrated
+from familiar.embedding.embedder import Embedder
 from familiar.neighbors.album import (
     MIN_QUALITY,
     AlbumEstimate,
@@ -54,7 +53,7 @@ class SpeciesClusters:
     """The clusters of one species.
 
     Attributes:
-        species: None: neither detector nor router says.
+        species: None: unknown.
         faces: in a cluster.
         clusters: their number.
         threshold: similarity that they were made at.
@@ -70,7 +69,7 @@ class SpeciesClusters:
 
 def cluster_parts(
     folder: Path,
-    model: Model,
+    model: Embedder,
     output: Path,
     *,
     share: int = 0,
@@ -168,11 +167,11 @@ class _Group:
         fallback: threshold of the bundle.
     """
 
-    def __init__(self, faces: _Rows, species: int, model: Model) -> None:
+    def __init__(self, faces: _Rows, species: int, model: Embedder) -> None:
         self._faces = faces
         self.rows = np.flatnonzero((faces.species == species) & faces.is_clustered)
-        embedder, self.columns = model.embedder_for(faces.species_names[species])
-        self.fallback = (embedder.metadata.calibration or uncalibrated()).high_precision.similarity
+        embedder, self.columns = model.only(faces.species_names[species])
+        self.fallback = embedder.metadata.calibration.high_precision.similarity
 
     def cluster_in_memory(self) -> tuple[_Album, Int64[np.ndarray, " m"]]:
         embeddings = np.concatenate(list(self._faces.embeddings(self.rows, self.columns)))
@@ -231,7 +230,7 @@ def _lock(output: Path) -> Generator[None]:
     path.unlink(missing_ok=True)
 
 
-def _read_faces(folder: Path, model: Model) -> _Rows:
+def _read_faces(folder: Path, model: Embedder) -> _Rows:
     paths = list_parts(folder)
     if not paths:
         raise BadDataset(f"{folder}: has no Parquet files; write them with familiar embed --engine ray")

@@ -27,7 +27,7 @@ COLUMNS = {
     "box_xyxy_px": "left, top, right, bottom, in pixels of the upright photo",
     "score": "of the detector, in [0, 1]",
     "quality": "how far the embedding can be trusted, in [0, 1]",
-    "species": "what the detector or the router says; null: neither does",
+    "species": "what the user or the detector says; null: neither does",
     "embedding": "unit vector",
     "file_id": "of the bundle that computed it",
     "error": "why the photo or face has no embedding; null: it has one",

@@ -1,22 +1,22 @@
 """What a worker does: embed the photos of a part and write its Parquet file."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from familiar.core.errors import FamiliarError
-from familiar.core.types import Face
+from familiar.core.errors import FamiliarError, UnreadablePhoto
+from familiar.core.types import Face, Photo
 from familiar.datasets.folders import open_photo
 from familiar.detection.detector import Detector, looked_for
-from familiar.embedding.all_faces import MIN_SCORE, PhotoBatch
+from familiar.detection.faces import MIN_SCORE, FoundFaces
 from familiar.embedding.distributed.parts import EmbeddedWith, PhotoFile, count_rows, part_path, write_part
-from familiar.embedding.model import Model
-from familiar.embedding.species.router_file import open_model
+from familiar.embedding.embedder import Embedder
+from familiar.embedding.species import absolute_model
 
 MAX_DEATHS = 3  # of workers while they decode the same photo
 MAX_ATTEMPTS = 20  # to embed a part; machines that are taken away for others end some
-_EMBEDDING = "embedding"  # in the journal: all photos of a batch are decoded
+_SEARCHED = "searched"  # in the journal: the photo before is decoded, and its faces are found
 
 
 @dataclass(frozen=True)
@@ -24,18 +24,20 @@ class EmbeddingSettings:
     """How photos are embedded.
 
     Attributes:
-        model: path or name of a bundle, or path of a router; the same on all machines.
+        models: as for `Embedder`; the same on all machines.
         detector: its name, as for `build_detector`; None: the model's.
         detector_model: path of the detector's network.
         flip: as in `Embedder.embed`.
+        species: of all faces; None: what the detector says.
         min_score: detections below it are ignored, in [0, 1].
         providers: execution providers of ONNX Runtime; None: the CPU.
     """
 
-    model: str
+    models: tuple[str, ...]
     detector: str | None = None
     detector_model: str | None = None
     flip: bool = False
+    species: str | None = None
     min_score: float = MIN_SCORE
     providers: tuple[str, ...] | None = None
 
@@ -45,14 +47,16 @@ class EmbeddingSettings:
         def absolute(name: str | None) -> Any:
             return str(Path(name).absolute()) if name is not None and Path(name).exists() else name
 
-        return replace(self, model=absolute(self.model), detector_model=absolute(self.detector_model))
+        return replace(
+            self, models=tuple(map(absolute_model, self.models)), detector_model=absolute(self.detector_model)
+        )
 
-    def open(self) -> tuple[Model, Detector]:
+    def open(self) -> tuple[Embedder, Detector]:
         """Open the model and its detector, for one thread."""
-        model = open_model(self.model, threads=1, providers=self.providers)
+        model = Embedder(self.models, threads=1, providers=self.providers)
         return model, model.detector(self.detector, Path(self.detector_model) if self.detector_model else None)
 
-    def describe(self, model: Model, detector: Detector) -> EmbeddedWith:
+    def describe(self, model: Embedder, detector: Detector) -> EmbeddedWith:
         """Return what is stored with the embeddings."""
         space_id, dim, _ = model.space
         file_ids = tuple(sorted(bundle.file_id for bundle in model.bundles.values()))
@@ -98,47 +102,43 @@ class PartEmbedder:
                     f"{path}: the workers that tried to embed {photos[0].name} to {photos[-1].name} were killed "
                     f"{MAX_ATTEMPTS} times, possibly for lack of memory; repeat the command to try again"
                 )
-            rows: list[dict[str, Any]] = []
-            size = self.model.batch_size
-            for start in range(0, len(photos), size):
-                rows += self._embed_batch(photos[start : start + size], start, journal)
+            results = zip(photos, self._embed(photos, journal), strict=True)
+            rows = [row for file, result in results for row in self._rows(file, result)]
             write_part(path, rows, self.embedded_with)
         attempts.unlink(missing_ok=True)
         return count_rows(path)
 
-    def _embed_batch(self, photos: Sequence[PhotoFile], start: int, journal: "Journal") -> list[dict[str, Any]]:
-        batch = PhotoBatch(self.model, self.detector, self.settings.min_score)
-        reasons: dict[int, str] = {}
-        decoded: list[int] = []
-        min_side_px = self.model.min_decoded_side_px(self.detector)
-        for index, file in enumerate(photos):
-            if journal.deaths_at(start + index) >= MAX_DEATHS:
-                reasons[index] = f"{file.name}: ended the process that read it {MAX_DEATHS} times"
-                continue
-            journal.note(str(start + index))
-            try:
-                batch.add(open_photo(file.photo, min_side_px=min_side_px))
-                decoded.append(index)
-            except FamiliarError as error:
-                reasons[index] = str(error)
-        journal.note(_EMBEDDING)
-        faces, without_bundle = batch.embed(flip=self.settings.flip)
-        faces_by_index = dict(zip(decoded, faces, strict=True))
-        for index, error in without_bundle:
-            reasons.setdefault(decoded[index], str(error))
-        rows: list[dict[str, Any]] = []
-        for index, file in enumerate(photos):
-            common = {"photo": file.name, "size_bytes": file.size_bytes, "modified_ns": file.modified_ns}
-            numbered_faces = enumerate(faces_by_index.get(index, ()), start=1)
-            rows += [common | self._columns(face) | {"face": number} for number, face in numbered_faces]
-            if index in reasons or not faces_by_index[index]:
-                rows.append(
-                    common | {"error": reasons.get(index, f"{file.name}: no {looked_for(self.detector)} found")}
-                )
-        return rows
+    def _embed(self, photos: Sequence[PhotoFile], journal: "Journal") -> Iterator[FoundFaces | FamiliarError]:
+        def open_noted(number: int, *, min_side_px: int | None = None) -> Photo:
+            if journal.deaths_at(number) >= MAX_DEATHS:
+                raise UnreadablePhoto(f"{photos[number].name}: ended the process that read it {MAX_DEATHS} times")
+            journal.note(str(number))
+            return open_photo(photos[number].photo, min_side_px=min_side_px)
+
+        detector = _NotingDetector(self.detector, journal)
+        settings, numbers = self.settings, range(len(photos))
+        return self.model.faces(
+            numbers,
+            detector,
+            open_photo=open_noted,
+            species=settings.species,
+            flip=settings.flip,
+            min_score=settings.min_score,
+        )
+
+    def _rows(self, file: PhotoFile, result: FoundFaces | FamiliarError) -> Iterator[dict[str, Any]]:
+        common = {"photo": file.name, "size_bytes": file.size_bytes, "modified_ns": file.modified_ns}
+        if isinstance(result, FamiliarError):
+            yield common | {"error": str(result)}
+            return
+        for number, face in enumerate(result.faces, start=1):
+            yield common | self._columns(face) | {"face": number}
+        if result.skipped or not result.faces:
+            reason = str(result.skipped[0]) if result.skipped else f"{file.name}: no {looked_for(self.detector)} found"
+            yield common | {"error": reason}
 
     def _columns(self, face: Face) -> dict[str, Any]:
-        embedder, _ = self.model.embedder_for(face.species)
+        embedder, _ = self.model.only(face.species)
         return {
             "box_xyxy_px": list(face.box_xyxy_px),
             "score": face.score,
@@ -147,6 +147,19 @@ class PartEmbedder:
             "embedding": face.embedding,
             "file_id": embedder.bundle.file_id,
         }
+
+
+class _NotingDetector:
+    """A detector that notes when it is done with a photo."""
+
+    def __init__(self, detector: Detector, journal: "Journal") -> None:
+        self._detector, self._journal = detector, journal
+
+    def detect(self, photo: Photo) -> list[Face]:
+        """Find the faces of a photo."""
+        faces = self._detector.detect(photo)
+        self._journal.note(_SEARCHED)
+        return faces
 
 
 class Journal:

@@ -46,7 +46,7 @@ class Examples:
     """Example photos and identities; None or empty if their suite was not requested.
 
     `tiles`: thumbnails by row. `failing`: the worst first. `identities_without_miss`: of the `searched_identities`.
-    `calibration`: of the bundle; has no curve for a router with several bundles.
+    `calibration`: of the bundle; has no curve for several bundles.
     """
 
     table: IdentityTable

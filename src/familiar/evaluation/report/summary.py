@@ -69,7 +69,7 @@ def threshold_sentence(results: EvaluationResults) -> Markup:
     return render_template(
         "summary/threshold.html",
         results=results,
-        is_router=results.data.routing is not None,
+        has_several_bundles=results.data.routing is not None,
         shift=threshold_shift(results),
     )
 

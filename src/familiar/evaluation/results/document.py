@@ -23,7 +23,7 @@ _SETTINGS = ("seed", "interval_pairs")  # say how figures were computed
 
 @dataclass(frozen=True)
 class ModelInfo:
-    """The model. Of a router, `recipe` and `network` list those of its bundles.
+    """The model. Of several bundles, `recipe` and `network` list those of its bundles.
 
     `tta`: how embeddings were averaged. `resize_px`: replaces the bundle's own preprocessing. `centered`: whether the
     means of the photos were subtracted, as a gallery does if a bundle has species means.
@@ -48,9 +48,9 @@ class ModelInfo:
 
 @dataclass(frozen=True)
 class RoutingInfo:
-    """What a router did with the photos.
+    """How many photos of each species there are.
 
-    `photos`: how many it sent to each species. `without_bundle`: how many it skipped, of species without a bundle.
+    `photos`: by species. `without_bundle`: how many were skipped, of species without a bundle.
     """
 
     photos: dict[str, int]

@@ -11,6 +11,7 @@ from familiar.core.types import Crop, Photo
 from familiar.datasets.folders import open_photo
 from familiar.detection.detector import Detector, looked_for
 from familiar.detection.detectors import CROP_DETECTORS, CenterSquare, WholePhoto
+from familiar.detection.faces import crop_photo
 from familiar.evaluation.centering import center_on_collection
 from familiar.evaluation.context import REPLICATES, SEED, EvaluationContext, SuiteResult
 from familiar.evaluation.perturbation import PerturbationResult, make_setup, map_photos, run_setup
@@ -36,8 +37,8 @@ def background(context: EvaluationContext) -> SuiteResult:
     A picture is a crop as the network takes it. The detector searches it again; its best box, a tenth larger on each
     side, is the face. All else is gray in `face`, and the box is gray in `background`. Each is searched for among
     pictures of its kind and, if the means of the photos are subtracted, less the means of these. Photos without a face
-    found are counted and left out of all three. If there are more than 500 photos, they are sampled. With a router,
-    every picture is embedded by the bundle that the photo was sent to.
+    found are counted and left out of all three. If there are more than 500 photos, they are sampled. With several
+    bundles, every picture is embedded by that of the photo's species.
     """
     detector = _face_detector(context)
     rows = context.sample_rows(MAX_PHOTOS)
@@ -111,10 +112,11 @@ def _embed_batch(
     embeddings = {picture: np.zeros((len(batch), context.embeddings.shape[1]), np.float32) for picture in PICTURES}
     with_face: list[int] = []
     for species, indices in context.rows_by_species(batch).items():
-        embedder, columns = model.embedder_for(species)
+        embedder, columns = model.only(species)
         pictures: dict[int, tuple[Pixels, ...]] = {}
         for index in indices.tolist():
-            crop = embedder.crop(context.table.photos[batch[index]], context.detector, open_photo=open_photo)
+            photo = context.table.photos[batch[index]]
+            crop = crop_photo(photo, embedder.metadata.preprocessing, context.detector, open_photo=open_photo)
             box = _face_box(crop, detector)
             if box is not None:
                 pictures[index] = (crop.rgb_u8, *split_picture(crop.rgb_u8, box))

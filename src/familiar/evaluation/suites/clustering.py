@@ -20,7 +20,7 @@ def clustering(context: EvaluationContext) -> SuiteResult:
     """Measure k-means with the true number of clusters (`kmeans`) and clustering at a threshold (`groups`).
 
     The threshold is a similarity of the bundle. For photos unlike those the bundle was made for, the embeddings are
-    whitened and the threshold is lowered. With a router of several bundles, the photos of each species are clustered
+    whitened and the threshold is lowered. With several bundles, the photos of each species are clustered
     apart, by the threshold of its bundle.
     """
     if len(context.table.names) < 2:

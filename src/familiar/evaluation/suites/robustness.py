@@ -1,12 +1,13 @@
 """Robustness: corrupted photos searched for among the clean ones."""
 
-from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 from jaxtyping import Float32, Float64, Int64
 
 from familiar.core.blockwise import unit_rows
-from familiar.core.types import Crop
+from familiar.core.types import Face
+from familiar.embedding.photos import stack_embeddings
 from familiar.evaluation.context import MIN_IDENTITIES, REPLICATES, SEED, EvaluationContext, SuiteResult
 from familiar.evaluation.corruptions import CORRUPTIONS
 from familiar.evaluation.perturbation import PerturbationResult, make_setup, map_photos, metric_deltas, run_setup
@@ -26,13 +27,10 @@ def robustness(context: EvaluationContext) -> SuiteResult:
     often the nearest of all other clean photos is of the same identity. `auc_drop`: of the ROC, over pairs of one
     corrupted and one clean photo. Recall and AUC are None if no identity has two photos, AUC also if there is only one
     identity. If there are more than 500 photos, they are sampled.
-
-    A router decides about each corrupted photo again. One that it sends to another bundle, or to a species without a
-    bundle, is not found: its similarity to the clean photos of its identity is 0.
     """
     rows = context.sample_rows(MAX_PHOTOS)
     setup = make_setup(context.labels, rows)
-    searched = _with_absence(context.embeddings)
+    searched = context.embeddings
     originals = searched[rows]
     clean = run_setup(setup, originals, searched)
 
@@ -82,7 +80,7 @@ def robustness(context: EvaluationContext) -> SuiteResult:
 def _embed_corrupted(
     context: EvaluationContext, rows: Int64[np.ndarray, " k"]
 ) -> dict[Variant, Float32[np.ndarray, "k d"]]:
-    """Read each photo once, corrupt it in every way and embed it, with a last component as of `_with_absence`."""
+    """Read each photo once, corrupt its crop in every way and embed it."""
     variants: list[Variant] = [
         (name, severity)
         for name, corruption in CORRUPTIONS.items()
@@ -90,33 +88,20 @@ def _embed_corrupted(
     ]
 
     def embed_batch(batch: Int64[np.ndarray, " b"]) -> list[Float32[np.ndarray, "b d"]]:
-        crops = [context.crop(row) for row in batch.tolist()]
+        faces = [context.face(row) for row in batch.tolist()]
         embeddings: list[Float32[np.ndarray, "b d"]] = []
         for name, severity in variants:
-            embeddings.append(_embed_all(context, [_corrupt(crop, name, severity) for crop in crops]))
+            corrupted = [_corrupt(face, name, severity) for face in faces]
+            embeddings.append(stack_embeddings(context.model.embed_faces(corrupted, flip=context.flip)))
         return embeddings
 
     batches = map_photos(context, rows, embed_batch)
     return dict(zip(variants, (np.concatenate(parts) for parts in zip(*batches, strict=True)), strict=True))
 
 
-def _corrupt(crop: Crop, name: str, severity: float | None) -> Crop:
-    apply = CORRUPTIONS[name].apply
-    return crop.map_pixels(lambda rgb_u8: apply(rgb_u8, severity))
-
-
-def _embed_all(context: EvaluationContext, crops: Sequence[Crop]) -> Float32[np.ndarray, "b d"]:
-    """Embed all crops: the row of one of a species without a bundle is that of an absent photo."""
-    embedded = context.model.embed_faces(crops, flip=context.flip)
-    rows = np.zeros((len(crops), embedded.embeddings.shape[1] + 1), np.float32)
-    rows[:, -1] = 1
-    rows[embedded.rows] = _with_absence(embedded.embeddings)
-    return rows
-
-
-def _with_absence(embeddings: Float32[np.ndarray, "n d"]) -> Float32[np.ndarray, "n d2"]:
-    """Append a component that is 0: an absent photo has a 1 there, so that its similarity to all others is 0."""
-    return np.pad(embeddings, ((0, 0), (0, 1)))
+def _corrupt(face: Face, name: str, severity: float | None) -> Face:
+    assert face.crop is not None
+    return replace(face, crop=face.crop.map_pixels(lambda rgb_u8: CORRUPTIONS[name].apply(rgb_u8, severity)))
 
 
 def _similarity_drop(

@@ -1,4 +1,4 @@
-"""Slices: the metrics of each value of an attribute, and of each species of a router, the worst first."""
+"""Slices: the metrics of each value of an attribute, and of each species that has a bundle, the worst first."""
 
 from collections.abc import Callable
 from dataclasses import fields
@@ -31,7 +31,7 @@ DEFAULT_SUITES = ("retrieval", "verification", "triplets")
 
 
 def has_slices(context: EvaluationContext) -> bool:
-    """Tell whether a CSV of attributes is given, or the model is a router."""
+    """Tell whether a CSV of attributes is given, or the model has several bundles."""
     return context.options.slices is not None or bool(context.species)
 
 
@@ -41,7 +41,7 @@ def slices(context: EvaluationContext) -> SuiteResult:
     So the negatives of those are of the same slice too, which is harder. The slices are sorted from the worst to the
     best by recall@1, or by AUC.
 
-    The slices by the species that a router sent the photos to are measured with the bundle of that species, its
+    The slices by species are measured with the bundle of that species, its
     thresholds and its probability, and retrieval too searches the photos of the slice only.
     """
     if not has_slices(context):

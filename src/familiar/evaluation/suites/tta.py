@@ -11,7 +11,7 @@ from jaxtyping import Float32, Int64, UInt8
 from familiar.core.types import Crop
 from familiar.core.vectors import normalize
 from familiar.datasets.folders import open_photo
-from familiar.detection.cropping import crop_photo
+from familiar.detection.faces import crop_photo
 from familiar.embedding.embedder import Embedder
 from familiar.evaluation.context import SEED, EvaluationContext, SuiteResult
 from familiar.evaluation.corruptions import mirror
@@ -45,8 +45,8 @@ def tta(context: EvaluationContext) -> SuiteResult:
     132 / 112. Each method embeds queries and gallery: the same photos, sampled if there are more than 2000, each among
     all others. A source's photos are searched for among all of these; its pairs are of its own photos.
     `ms_per_photo`: time of one core from the file to the vector, the median over batches. Gains are None if no
-    identity has two photos, that of AUC also if there is only one identity. The intervals are over identities. With a
-    router, every view of a photo is embedded by the bundle that the photo was sent to, and the time is that bundle's.
+    identity has two photos, that of AUC also if there is only one identity. The intervals are over identities. With
+    several bundles, every view of a photo is embedded by that of the photo's species, and the time is that bundle's.
     """
     rows = context.sample_rows(MAX_PHOTOS)
     labels = context.labels[rows]
@@ -131,7 +131,7 @@ def _embed_batch(context: EvaluationContext, batch: Int64[np.ndarray, " b"]) -> 
     embeddings = {method: np.zeros((len(batch), context.embeddings.shape[1]), np.float32) for method in METHODS}
     seconds = dict.fromkeys(METHODS, 0.0)
     for species, indices in context.rows_by_species(batch).items():
-        embedder, columns = context.model.embedder_for(species)
+        embedder, columns = context.model.only(species)
         part_embeddings, part_seconds = _embed_part(context, embedder, batch[indices])
         for method in METHODS:
             embeddings[method][indices, columns] = part_embeddings[method]

@@ -79,7 +79,7 @@ def calibration(gallery: Store, part: int = 0) -> Calibration:
 
     Args:
         gallery: whose similarities are calibrated.
-        part: of its space, if its model is a router (`Space.parts`).
+        part: of its space, if its model has several bundles (`Space.parts`).
     """
     fitted = own_calibration(gallery, part)
     return gallery.space.part_spaces[part].gallery_calibration if fitted is None else fitted.calibration
@@ -133,7 +133,7 @@ def calibrate(gallery: Store) -> dict[int, GalleryFit]:
 
     Returns:
         The calibration of each part of the gallery's space with enough pairs; there is only one part unless the model
-        is a router.
+        has several bundles.
 
     Raises:
         NothingToMeasure: there are fewer than ten pairs of the same individual, or than ten of different ones.

@@ -4,7 +4,6 @@ A face is read and embedded before the write begins, so that no other writer wai
 others have changed in the meantime.
 """
 
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,8 +11,8 @@ from jaxtyping import Float32
 
 from familiar.core.errors import Contradiction, NotInGallery
 from familiar.core.types import Box, Face, Photo
-from familiar.detection.quality import face_quality
-from familiar.embedding.model import Model
+from familiar.detection.detectors import KnownFaces
+from familiar.embedding.embedder import Embedder
 from familiar.gallery.clustering.assignments import check_faces, load_assignments
 from familiar.gallery.clustering.cluster import recluster
 from familiar.gallery.editing.undo_log import decision
@@ -30,16 +29,15 @@ MIN_SIDE_PX = 8  # of the part of a box that is on the photo: a smaller one is a
 
 def add_face(
     gallery: Store,
-    embedder: Model,
+    embedder: Embedder,
     photo: int,
     box_xyxy_px: tuple[float, float, float, float],
     landmarks_px: Float32[np.ndarray, "p 2"] | None = None,
     *,
     path: Path | None = None,
+    species: str | None = None,
 ) -> int:
     """Add a face that the detector missed, and assign it to the identity that it resembles, if any.
-
-    The face gets the species that the router says, or without one that all other faces in the photo have.
 
     Args:
         gallery: to write to.
@@ -48,6 +46,7 @@ def add_face(
         box_xyxy_px: in pixels of the whole upright photo, as in `Face`: left, top, right, bottom.
         landmarks_px: likewise.
         path: where to read the photo (None: where it was enrolled from).
+        species: of the face; None: that of all other faces in the photo, if they are of one.
 
     Returns:
         The number of the new face.
@@ -59,21 +58,24 @@ def add_face(
         Contradiction: the photo has changed since it was enrolled, the box overlaps it by less than 8 px in width or
             height, or another face is in the same place.
         NoFaceFound: the landmarks cannot be aligned, such as five on one point.
+        UnknownSpecies: the model has a bundle for each species, and nothing says of which the face is.
     """
     box = Box(*box_xyxy_px)
-    face = _embed_box(gallery, embedder, photo, box, landmarks_px, path)
+    if species is None:
+        with gallery.read() as repository:
+            others = {each.species for each in repository.faces.rows_in_photos([photo])} - {None}
+        species = others.pop() if len(others) == 1 else None
+    face = _embed_box(gallery, embedder, photo, box, landmarks_px, path, species)
     with decision(gallery, "add face", faces_change=True) as repository:
         _check_still_valid(gallery, repository, embedder, photo, box)
-        others = {each.species for each in repository.faces.rows_in_photos([photo])} - {None}
-        species = face.species or (others.pop() if len(others) == 1 else None)
-        number = repository.faces.insert(photo, replace(face, species=species), encode_embedding(gallery, face))
+        number = repository.faces.insert(photo, face, encode_embedding(gallery, face))
         _assign_face(gallery, repository, number)
     return number
 
 
 def set_face_box(
     gallery: Store,
-    embedder: Model,
+    embedder: Embedder,
     face: int,
     box_xyxy_px: tuple[float, float, float, float],
     *,
@@ -131,7 +133,7 @@ def delete_face(gallery: Store, face: int) -> None:
 
 def _embed_box(
     gallery: Store,
-    embedder: Model,
+    embedder: Embedder,
     photo_number: int,
     box: Box,
     landmarks: Float32[np.ndarray, "p 2"] | None,
@@ -146,13 +148,8 @@ def _embed_box(
     if require_sha256(path) != row.sha256:
         raise Contradiction(f"{path}: has changed since it was enrolled; enroll it again first")
     _check_box_on_photo(box, photo)
-    face = Face(box, landmarks, 1.0)
-    crop = embedder.align(photo, face)
-    embedded = embedder.embed_faces([crop], species=species)
-    if embedded.skipped:
-        raise embedded.skipped[0]
-    quality = face_quality(face, photo.size_px, crop.rgb_u8)
-    return replace(face, quality=quality, embedding=embedded.embeddings[0], species=embedded.species[0])
+    known = KnownFaces({photo.source: [Face(box, landmarks, 1.0)]})
+    return embedder.face(photo, known, open_photo=lambda photo, **_: photo, species=species)
 
 
 def _find_photo(gallery: Store, repository: Repository, number: int) -> PhotoRow:
@@ -176,7 +173,7 @@ def _check_box_on_photo(box: Box, photo: Photo) -> None:
 
 
 def _check_still_valid(
-    gallery: Store, repository: Repository, embedder: Model, photo: int, box: Box, except_face: int | None = None
+    gallery: Store, repository: Repository, embedder: Embedder, photo: int, box: Box, except_face: int | None = None
 ) -> None:
     """Check that the model and the photo are still there, and that no face but `except_face` is in the same place."""
     gallery.check_space(*embedder.space)

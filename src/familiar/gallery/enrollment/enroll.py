@@ -14,8 +14,8 @@ from jaxtyping import Float32
 from familiar.core.errors import FamiliarError
 from familiar.detection.detector import Detector
 from familiar.detection.detectors import WholePhoto
-from familiar.embedding.all_faces import MIN_SCORE
-from familiar.embedding.model import Model
+from familiar.detection.faces import MIN_SCORE
+from familiar.embedding.embedder import Embedder
 from familiar.gallery.enrollment.photo_reading import EmbeddedBatch, embed_batches, read_new_file
 from familiar.gallery.enrollment.photo_writing import WrittenPhoto, write_photo
 from familiar.gallery.store.repository import Repository
@@ -50,7 +50,7 @@ class EnrollResult:
         copies: those of `known` that lie at another path, too.
         edited: photos whose content has changed since they were enrolled from the same path.
         skipped: errors of the photos that could not be read.
-        skipped_faces: errors of the faces that are not in the gallery because the router has no bundle for them.
+        skipped_faces: errors of the faces that are not in the gallery because there is no bundle for them.
         searched_again: photos of the gallery in which faces were looked for again.
         not_detected: faces that were in these photos, and were not detected again. They stay.
     """
@@ -76,7 +76,7 @@ NOTHING_ENROLLED = EnrollResult()
 
 def enroll(
     gallery: Store,
-    embedder: Model,
+    embedder: Embedder,
     paths: Sequence[Path],
     detector: Detector | None = None,
     *,
@@ -98,7 +98,7 @@ def enroll(
         paths: of the photos.
         detector: finds the faces (None: each photo is one crop already).
         flip: as in `Embedder.embed`.
-        species: stored with each new face; None: what the detector or the router says it is, if one does.
+        species: stored with each new face; None: what the detector says.
         min_score: detections below it are ignored.
         on_batch: called with the number of photos done and the result so far, after each batch has been committed. An
             exception that it raises ends the call before another batch begins.
@@ -110,7 +110,7 @@ def enroll(
 
     Raises:
         SpaceMismatch: the embedder is not the gallery's.
-        NoBundleForSpecies: the router has none for `species`.
+        NoBundleForSpecies: there is none for `species`.
     """
     gallery.check_space(*embedder.space)
     embedder.check_species(species)

@@ -2,16 +2,16 @@
 
 import stat
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Generic, TypeVar
 
 from familiar.core.errors import FamiliarError, UnreadablePhoto
 from familiar.core.files import absolute_path, content_sha256
-from familiar.core.types import Face
+from familiar.core.types import Face, Photo
 from familiar.detection.detector import Detector
-from familiar.embedding.all_faces import MIN_SCORE, PhotoBatch
-from familiar.embedding.model import Model, map_batches
+from familiar.detection.faces import MIN_SCORE
+from familiar.embedding.embedder import Embedder
 from familiar.gallery.photo_paths import require_sha256
 from familiar.gallery.store.photos import PhotoRow
 from familiar.photos.decoding import load_photo
@@ -39,7 +39,7 @@ class PhotoFile:
     faces: tuple[Face, ...] | None = None
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class EmbeddedBatch(Generic[Item]):
     """Photos that were read and embedded together.
 
@@ -47,19 +47,19 @@ class EmbeddedBatch(Generic[Item]):
         count: their number, also of those that needed not be read.
         files: those that were read.
         skipped: those that could not be, each with its error.
-        skipped_faces: the errors of faces that no bundle of a router can embed.
+        skipped_faces: the errors of faces that no bundle embeds.
     """
 
-    count: int
-    files: list[PhotoFile]
-    skipped: list[tuple[Item, FamiliarError]]
-    skipped_faces: list[FamiliarError]
+    count: int = 0
+    files: list[PhotoFile] = field(default_factory=list[PhotoFile])
+    skipped: list[tuple[Item, FamiliarError]] = field(default_factory=list[tuple[Item, FamiliarError]])
+    skipped_faces: list[FamiliarError] = field(default_factory=list[FamiliarError])
 
 
 def embed_batches(
     items: Sequence[Item],
     read: Callable[[Item], PhotoFile | None],
-    embedder: Model,
+    embedder: Embedder,
     detector: Detector,
     *,
     flip: bool,
@@ -73,31 +73,40 @@ def embed_batches(
         read: returns the file of an item, without faces: None if they need not be embedded. None: the file is known.
         embedder: the gallery's model.
         detector: finds the faces.
-        flip: as in `Embedder.embed`.
-        species: of all faces; None: what the detector or the router says.
+        flip: as in `Embedder.faces`.
+        species: of all faces; None: what the detector says.
         min_score: faces below it are ignored.
     """
+    files: dict[int, PhotoFile | None] = {}
 
-    def embed_batch(batch: Sequence[Item]) -> EmbeddedBatch[Item]:
-        files, skipped = list[PhotoFile](), list[tuple[Item, FamiliarError]]()
-        faces_of_files = PhotoBatch(embedder, detector, min_score)
-        for item in batch:
-            try:
-                file = read(item)
-                if file is not None and file.faces is not None:
-                    photo = load_photo(file.path, min_side_px=embedder.min_decoded_side_px(detector))
-                    faces_of_files.add(photo)
-                    file = replace(file, size_px=photo.source_size_px)
-            except FamiliarError as error:
-                skipped.append((item, error))
-            else:
-                files += [] if file is None else [file]
-        faces, without_bundle = faces_of_files.embed(flip=flip, species=species)
-        remaining = iter(faces)
-        files = [file if file.faces is None else replace(file, faces=tuple(next(remaining))) for file in files]
-        return EmbeddedBatch(len(batch), files, skipped, [error for _, error in without_bundle])
+    def open_photo(number: int, *, min_side_px: int | None = None) -> Photo:
+        file = files[number] = read(items[number])
+        if file is None or file.faces is None:
+            raise _NothingToEmbed
+        return load_photo(file.path, min_side_px=min_side_px)
 
-    return (embedded for _, embedded in map_batches(embedder, items, embed_batch))
+    photos = embedder.faces(
+        range(len(items)), detector, open_photo=open_photo, species=species, flip=flip, min_score=min_score
+    )
+    size, batch = embedder.photos_per_batch(len(items)), EmbeddedBatch[Item]()
+    for number, photo in enumerate(photos):
+        file = files.pop(number, None)
+        batch.count += 1
+        if isinstance(photo, _NothingToEmbed):
+            batch.files += [] if file is None else [file]
+        elif isinstance(photo, FamiliarError):
+            batch.skipped.append((items[number], photo))
+        else:
+            assert file is not None
+            batch.files.append(replace(file, size_px=photo.size_px, faces=photo.faces))
+            batch.skipped_faces += photo.skipped
+        if batch.count == size or number == len(items) - 1:
+            yield batch
+            batch = EmbeddedBatch[Item]()
+
+
+class _NothingToEmbed(FamiliarError):
+    """A file whose faces the gallery has."""
 
 
 def read_new_file(

@@ -9,7 +9,7 @@ import numpy as np
 
 from familiar.core.files import content_sha256
 from familiar.core.types import Face
-from familiar.embedding.all_faces import stack_embeddings
+from familiar.embedding.photos import stack_embeddings
 from familiar.gallery.enrollment.photo_reading import PhotoFile
 from familiar.gallery.store.photos import PhotoRow, path_before_replacement
 from familiar.gallery.store.repository import Repository

@@ -6,7 +6,7 @@ from pathlib import Path
 from familiar.core.types import Box, Face
 from familiar.detection.detector import Detector
 from familiar.detection.detectors import CenterSquare, WholePhoto
-from familiar.embedding.model import Model
+from familiar.embedding.embedder import Embedder
 from familiar.gallery.enrollment.enroll import NOTHING_ENROLLED, EnrollResult, skipped_in
 from familiar.gallery.enrollment.photo_reading import PhotoFile, embed_batches, read_enrolled_file
 from familiar.gallery.enrollment.photo_writing import encode_embedding
@@ -31,7 +31,7 @@ def photos_to_search(gallery: Store, *, without_face: bool, paths: Collection[Pa
 
 def redetect(
     gallery: Store,
-    embedder: Model,
+    embedder: Embedder,
     photos: Sequence[PhotoRow],
     detector: Detector,
     *,
@@ -53,7 +53,7 @@ def redetect(
         detector: finds the faces.
         enrolled_as_crops: whether the gallery's detector was "none" or "center" until now.
         flip: as in `Embedder.embed`.
-        species: stored with each new face; None: what the detector or the router says.
+        species: stored with each new face; None: what the detector says.
         on_batch: as in `enroll`.
 
     Returns:
@@ -61,7 +61,7 @@ def redetect(
 
     Raises:
         SpaceMismatch: the embedder is not the gallery's.
-        NoBundleForSpecies: the router has none for `species`.
+        NoBundleForSpecies: there is none for `species`.
     """
     gallery.check_space(*embedder.space)
     embedder.check_species(species)

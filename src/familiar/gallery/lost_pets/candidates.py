@@ -174,7 +174,7 @@ def rank_pets(
     """Rank the lost pets that a found pet may be, by its photos; for a lost pet, the found ones.
 
     All photos of a pet count together, as the mean of its embeddings. The probability is that of `search_identities`:
-    the pet may be one that is not in the register. With a router only pets of the same bundle are compared.
+    the pet may be one that is not in the register. With several bundles only pets of the same bundle are compared.
 
     Args:
         gallery: to search.
@@ -217,7 +217,7 @@ def is_impossible(first: Report, second: Report) -> bool:
 
 
 def _mean_of_main_part(gallery: Store, embeddings: Float32[np.ndarray, "n d"]) -> Float32[np.ndarray, " d"]:
-    """Return the mean of the photos, without those in which a router sees another species than in most."""
+    """Return the mean of the photos, without those of another species than most."""
     parts = gallery.space.part_of(embeddings)
     main = int(np.bincount(parts).argmax())
     return normalize(embeddings[parts == main].mean(axis=0, keepdims=True))[0]

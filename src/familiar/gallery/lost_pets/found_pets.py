@@ -11,8 +11,8 @@ from familiar.core.file_names import safe_file_name, unused_name
 from familiar.core.files import content_sha256, make_folder, write_atomically
 from familiar.core.types import Box, Face
 from familiar.detection.detector import Detector, looked_for
-from familiar.embedding.all_faces import PhotoBatch, stack_embeddings
-from familiar.embedding.model import Model
+from familiar.embedding.embedder import Embedder
+from familiar.embedding.photos import stack_embeddings
 from familiar.gallery.enrollment.enroll import enroll
 from familiar.gallery.lost_pets.candidates import (
     FOUND_PET,
@@ -27,7 +27,7 @@ from familiar.gallery.lost_pets.register import PERSON, dismiss, dismissed_pets,
 from familiar.gallery.lost_pets.reports import Pet, Report, list_pets
 from familiar.gallery.search import listing
 from familiar.gallery.store.store import Store
-from familiar.photos.decoding import PHOTO_SUFFIXES, find_photos, load_photo
+from familiar.photos.decoding import PHOTO_SUFFIXES, find_photos
 from familiar.photos.thumbnails import crop_face, encode_jpeg
 
 
@@ -79,7 +79,7 @@ def list_found_pets(paths: Sequence[Path]) -> tuple[dict[str, list[Path]], list[
 
 def search_found_pet(
     gallery: Store,
-    model: Model,
+    model: Embedder,
     label: str,
     paths: Sequence[Path],
     detector: Detector,
@@ -127,24 +127,18 @@ def search_found_pet(
 
 
 def _embed_pet_photos(
-    model: Model, paths: Sequence[Path], detector: Detector, flip: bool
+    model: Embedder, paths: Sequence[Path], detector: Detector, flip: bool
 ) -> tuple[dict[Path, Face], list[FamiliarError]]:
     """Detect and embed the best face of each photo; return them, and the errors of photos without one."""
     skipped: list[FamiliarError] = []
     faces: dict[Path, Face] = {}
-    for start in range(0, len(paths), model.batch_size):
-        batch, readable = PhotoBatch(model, detector), list[Path]()
-        for path in paths[start : start + model.batch_size]:
-            try:
-                batch.add(load_photo(path, min_side_px=model.min_decoded_side_px(detector)))
-                readable.append(path)
-            except UnreadablePhoto as error:
-                skipped.append(error)
-        for path, detected in zip(readable, batch.embed(flip=flip)[0], strict=True):
-            if detected:
-                faces[path] = max(detected, key=lambda face: (face.species != PERSON, face.quality))
-            else:
-                skipped.append(NoFaceFound(f"{path}: no {looked_for(detector)} found"))
+    for path, photo in zip(paths, model.faces(paths, detector, flip=flip), strict=True):
+        if isinstance(photo, FamiliarError):
+            skipped.append(photo)
+        elif photo.faces:
+            faces[path] = next((face for face in photo.faces if face.species != PERSON), photo.faces[0])
+        else:
+            skipped.append(NoFaceFound(f"{path}: no {looked_for(detector)} found"))
     if not faces:
         if len(skipped) == 1:
             raise skipped[0]
@@ -176,7 +170,7 @@ def known_pets(gallery: Store, photos: Sequence[int]) -> list[Pet]:
 
 def save_found_pet(
     gallery: Store,
-    model: Model,
+    model: Embedder,
     paths: Sequence[Path],
     detector: Detector,
     name: str,

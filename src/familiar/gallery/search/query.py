@@ -9,7 +9,8 @@ from jaxtyping import Float32
 from familiar.core.errors import NoFaceFound, NothingDetected
 from familiar.core.types import Crop
 from familiar.detection.detector import Detector, looked_for, not_looked_for
-from familiar.embedding.model import Model, embed_face
+from familiar.detection.faces import FoundFaces
+from familiar.embedding.embedder import Embedder
 from familiar.gallery.gallery_model import gallery_detector
 from familiar.gallery.store.store import Store
 
@@ -18,12 +19,13 @@ Query: TypeAlias = Path | str | Crop | Float32[np.ndarray, " d"]
 
 def query_embedding(
     gallery: Store,
-    embedder: Model,
+    embedder: Embedder,
     query: Path | str | Crop,
     detector: Detector | str | None,
     face: int | None,
     *,
     flip: bool,
+    species: str | None = None,
 ) -> Float32[np.ndarray, " d"]:
     """Embed a query, for comparison with the faces of a gallery.
 
@@ -34,16 +36,26 @@ def query_embedding(
         detector: as for `gallery_detector`.
         face: number of the face in a photo, counted from the left and from 1; None: the best one.
         flip: average the query's embedding with that of its mirror image.
+        species: of the face; None: what the detector says.
     """
     gallery.check_space(*embedder.space, to_compare=True)
-    if not isinstance(query, Crop):
-        face_detector = gallery_detector(gallery, embedder, detector, for_query=True)
-        query = crop_query(gallery, embedder, Path(query), face_detector, face)
-    return gallery.truncate_query(embed_face(embedder, query, flip=flip))
+    if isinstance(query, Crop):
+        (embedding,) = embedder.embed([query], species=species, flip=flip)
+        return gallery.truncate_query(embedding)
+    face_detector = gallery_detector(gallery, embedder, detector, for_query=True)
+    photo = find_query(gallery, embedder, Path(query), face_detector, face, species)
+    return embed_query(gallery, embedder, photo, flip=flip)
 
 
-def crop_query(gallery: Store, embedder: Model, photo: Path, detector: Detector, face: int | None = None) -> Crop:
-    """Crop the face of a photo that is compared with a gallery.
+def find_query(
+    gallery: Store,
+    embedder: Embedder,
+    photo: Path,
+    detector: Detector,
+    face: int | None = None,
+    species: str | None = None,
+) -> FoundFaces:
+    """Find the face of a photo that is compared with a gallery.
 
     Args:
         gallery: that is searched.
@@ -51,14 +63,29 @@ def crop_query(gallery: Store, embedder: Model, photo: Path, detector: Detector,
         photo: the file.
         detector: finds the face.
         face: as for `query_embedding`.
+        species: as for `query_embedding`.
 
     Raises:
         NoFaceFound: there is none, and a remedy is one that the gallery has.
     """
     try:
-        return embedder.crop(photo, detector, face=face)
+        return embedder.find_faces(photo, detector, choice=face or "best", species=species)
     except NothingDetected as error:
         raise NoFaceFound(f"{photo}: {nothing_detected(gallery, detector)}") from error
+
+
+def embed_query(gallery: Store, embedder: Embedder, photo: FoundFaces, *, flip: bool) -> Float32[np.ndarray, " d"]:
+    """Embed the face of a query.
+
+    Args:
+        gallery: that is searched.
+        embedder: the gallery's model.
+        photo: as from `find_query`.
+        flip: as for `query_embedding`.
+    """
+    (face,) = embedder.embed_faces(photo.faces, flip=flip)
+    assert face.embedding is not None
+    return gallery.truncate_query(face.embedding)
 
 
 def nothing_detected(gallery: Store, detector: Detector) -> str:

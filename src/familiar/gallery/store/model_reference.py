@@ -8,16 +8,16 @@ from familiar.core.json_codec import DOCUMENTS
 
 @dataclass(frozen=True)
 class ModelReference:
-    """Where the model of a gallery is, and which detector finds the faces in its photos.
+    """Where the models of a gallery are, and which detector finds the faces in its photos.
 
     Attributes:
-        model: the name of a shipped bundle, or the absolute path of a bundle or router; None: not known.
-        species: that the model has bundles for; None: any.
+        models: as `Embedder.names` has them; empty: not known.
+        species: that they embed; None: any.
         detector: its name, as for `build_detector`; None: not known.
         detector_model: the absolute path of the detector's file, if one was given.
     """
 
-    model: str | None = None
+    models: tuple[str, ...] = ()
     species: tuple[str, ...] | None = None
     detector: str | None = None
     detector_model: str | None = None

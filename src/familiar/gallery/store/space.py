@@ -13,7 +13,7 @@ from familiar.core.calibration import Calibration
 from familiar.core.json_codec import DOCUMENTS
 from familiar.core.species_means import SpeciesMeans
 from familiar.embedding.bundle import BundleMetadata
-from familiar.embedding.model import Model
+from familiar.embedding.embedder import Embedder
 from familiar.metrics.calibration import uncalibrated
 from familiar.neighbors.centering import Centering
 
@@ -32,10 +32,10 @@ class Space:
         prefix_calibrations: those of similarities between embeddings truncated to each of the shorter prefixes.
         species_means: the model's; None: embeddings are compared as they are. Otherwise less the means of the gallery's
             photos of each species (`neighbors.Centering`).
-        parts: of a router, the spaces of its bundles. The components of an embedding are those of each in turn, and all
+        parts: of several bundles, their spaces. The components of an embedding are those of each in turn, and all
             but those of one are zero, so embeddings of two parts have a similarity of 0. What similarities mean is
             different in each part (`part_spaces`), and is not said for the whole.
-        species: of a part, those that the router embeds with its bundle.
+        species: of a part, those that its bundle embeds.
     """
 
     space_id: str
@@ -49,7 +49,7 @@ class Space:
 
     @property
     def part_spaces(self) -> tuple["Space", ...]:
-        """The spaces of a router's bundles; of a single bundle, only its own."""
+        """The spaces of several bundles; of a single one, only its own."""
         return self.parts or (self,)
 
     @cached_property
@@ -102,11 +102,11 @@ class Space:
         return tuple(sorted({length for length in self.prefixes if length < self.embedding_dim} | {self.embedding_dim}))
 
     @staticmethod
-    def from_model(model: Model) -> "Space":
-        """Return the space of a bundle or of a router.
+    def from_model(model: Embedder) -> "Space":
+        """Return the space of a model.
 
         Args:
-            model: a bundle or a router.
+            model: that embeds faces.
         """
         parts = tuple(
             replace(Space.from_metadata(each.metadata), species=names) for names, each in model.bundles.items()

@@ -17,20 +17,28 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Float32
 
-from familiar.core.errors import BadDetector, FamiliarError, GalleryBusy, NothingToMeasure, SpaceMismatch
-from familiar.core.files import content_sha256
+from familiar.core.errors import (
+    BadDetector,
+    FamiliarError,
+    GalleryBusy,
+    NothingToMeasure,
+    SpaceMismatch,
+    UnreadablePhoto,
+)
 from familiar.core.gallery_types import GalleryFace
-from familiar.core.types import LABELS, Crop, Label
+from familiar.core.types import Face, Photo
 from familiar.core.vectors import normalize, prefix, ridge_bridge
 from familiar.detection.detector import labels_of
-from familiar.detection.detectors import CROP_DETECTORS, available_detector
-from familiar.embedding.model import Model, map_batches
-from familiar.embedding.species.router_file import name_of_model
+from familiar.detection.detectors import CROP_DETECTORS, KnownFaces, available_detector
+from familiar.detection.faces import FoundFaces
+from familiar.embedding.embedder import Embedder
+from familiar.embedding.photos import stack_embeddings
 from familiar.gallery.clustering.automatic_calibration import calibrate_if_due
 from familiar.gallery.clustering.calibration import calibrate, own_calibration
 from familiar.gallery.enrollment.enroll import NOTHING_ENROLLED, EnrollResult
 from familiar.gallery.enrollment.redetect import photos_to_search, redetect
 from familiar.gallery.gallery_model import build_gallery_detector, remember
+from familiar.gallery.photo_paths import require_sha256
 from familiar.gallery.store.face_table import EmbeddingTable
 from familiar.gallery.store.repository import Repository
 from familiar.gallery.store.space import Space
@@ -68,7 +76,7 @@ class MigrationResult:
 
 def migrate(
     gallery: Store,
-    embedder: Model,
+    embedder: Embedder,
     *,
     flip: bool = False,
     on_batch: Callable[[int], None] = lambda _: None,
@@ -100,7 +108,7 @@ def migrate(
     old, new = gallery.space, Space.from_model(embedder)
     gallery.make_automatic_copy("before-migrate")
     if new.space_id == old.space_id and new.embedding_dim < old.embedding_dim:
-        return _truncate(gallery, old, new, name_of_model(embedder))
+        return _truncate(gallery, old, new, embedder.names)
     if new.space_id == old.space_id:
         gallery.check_space(*embedder.space)
     _begin_migration(gallery, old, new)
@@ -110,12 +118,12 @@ def migrate(
         without_photo = _embed_photos(gallery, new, embedder, pending, flip, on_batch)
         if without_photo:
             cosine = _map_embeddings(gallery, old, new, without_photo)
-        if (result := _swap_embeddings(gallery, new, name_of_model(embedder), cosine)) is not None:
+        if (result := _swap_embeddings(gallery, new, embedder.names, cosine)) is not None:
             return _find_more_faces(gallery, embedder, result, flip, on_batch)
         # Another process has enrolled photos in the meantime.
 
 
-def _truncate(gallery: Store, old: Space, new: Space, name: str | None) -> MigrationResult:
+def _truncate(gallery: Store, old: Space, new: Space, names: tuple[str, ...]) -> MigrationResult:
     if new.embedding_dim not in old.prefixes:
         raise SpaceMismatch(
             f"{gallery.folder}: its model's valid prefixes are {', '.join(map(str, old.prefixes))}, not "
@@ -127,7 +135,7 @@ def _truncate(gallery: Store, old: Space, new: Space, name: str | None) -> Migra
         rows = gallery.encode_embeddings(prefix(faces.unit_rows(), new.embedding_dim)) if len(faces.ids) else []
         repository.faces.set_embeddings(zip(rows, faces.ids.tolist(), strict=True))
         repository.undo_log.delete_decisions_with_embeddings()
-        was_calibrated_by_user = _change_space(gallery, repository, new, name)
+        was_calibrated_by_user = _change_space(gallery, repository, new, names)
     _recalibrate(gallery, was_calibrated_by_user)
     return MigrationResult(0, len(faces.ids), 0, 0, None)
 
@@ -150,7 +158,7 @@ def _load_pending_faces(gallery: Store) -> list[GalleryFace]:
 def _embed_photos(
     gallery: Store,
     new: Space,
-    embedder: Model,
+    embedder: Embedder,
     pending: list[GalleryFace],
     flip: bool,
     on_batch: Callable[[int], None],
@@ -160,46 +168,37 @@ def _embed_photos(
     Returns:
         The faces whose photos are missing or changed.
     """
-
-    def embed_batch(
-        photos: Sequence[list[GalleryFace]],
-    ) -> tuple[list[GalleryFace], Float32[np.ndarray, "n d"], list[GalleryFace]]:
-        crops, embedded, missing = list[Crop](), list[GalleryFace](), list[GalleryFace]()
-        for faces in photos:
-            aligned = _align_faces(faces, embedder)
-            crops += aligned
-            (embedded if aligned else missing).extend(faces)
-        result = embedder.embed_faces(crops, flip=flip)
-        if result.skipped:
-            raise FamiliarError(
-                f"{result.skipped[0]}: forget the photo, or migrate to a router with a bundle for this species. The "
-                "new embeddings so far are kept"
-            )
-        return embedded, result.embeddings, missing
-
     photos = [list(faces) for _, faces in groupby(pending, key=lambda stored: stored.sha256)]
+    known: dict[Path | str, list[Face]] = {}
+
+    def open_unchanged(faces: list[GalleryFace], *, min_side_px: int | None = None) -> Photo:
+        path, is_photo = Path(faces[0].path), not any(face.box_xyxy_px.is_empty for face in faces)
+        if not is_photo or require_sha256(path) != faces[0].sha256:
+            raise UnreadablePhoto(f"{path}: is missing or has changed")
+        known[path] = [*faces]
+        return load_photo(path, min_side_px=min_side_px)
+
+    embedded_photos = embedder.faces(photos, KnownFaces(known), open_photo=open_unchanged, flip=flip, min_score=0)
     all_missing: list[GalleryFace] = []
-    done = 0
-    for batch, (embedded, embeddings, missing) in map_batches(embedder, photos, embed_batch):
-        _save_next_embeddings(gallery, new, embedded, embeddings, "photo")
-        all_missing += missing
-        done += sum(map(len, batch))
-        on_batch(done)
+    embedded: list[GalleryFace] = []
+    done, size = 0, embedder.photos_per_batch(len(photos))
+    for number, (faces, photo) in enumerate(zip(photos, embedded_photos, strict=True), start=1):
+        if isinstance(photo, FoundFaces) and photo.skipped:
+            raise FamiliarError(
+                f"{photo.skipped[0]}; forget the photo, or migrate to models that have one for this species. The new "
+                "embeddings so far are kept"
+            )
+        photo_faces = photo.faces if isinstance(photo, FoundFaces) else ()
+        embedded += [face for face in photo_faces if isinstance(face, GalleryFace)]
+        numbers = {face.face for face in embedded}
+        all_missing += [face for face in faces if face.face not in numbers]
+        done += len(faces)
+        if number % size == 0 or number == len(photos):
+            if embedded:
+                _save_next_embeddings(gallery, new, embedded, stack_embeddings(embedded), "photo")
+            embedded = []
+            on_batch(done)
     return all_missing
-
-
-def _align_faces(faces: Sequence[GalleryFace], embedder: Model) -> list[Crop]:
-    """Read a photo and align its faces; none if it is missing, changed, or never was a photo."""
-    path, is_photo = Path(faces[0].path), not any(face.box_xyxy_px.is_empty for face in faces)
-    with contextlib.suppress(OSError, FamiliarError):
-        if is_photo and content_sha256(path) == faces[0].sha256:
-            photo = load_photo(path)
-            return [embedder.align(photo, replace(face, label=_label(face.species))) for face in faces]
-    return []
-
-
-def _label(species: str | None) -> Label | None:
-    return LABELS[LABELS.index(species)] if species in LABELS else None
 
 
 def _save_next_embeddings(
@@ -245,8 +244,8 @@ def _map_embeddings(gallery: Store, old: Space, new: Space, without_photo: list[
         too_few = f"{len(rows)} others are too few to learn a bridge from ({MIN_BRIDGE_PAIRS})"
         raise FamiliarError(
             f"{gallery.folder}: the photos of {len(without_photo)} faces are missing or changed (the first: "
-            f"{without_photo[0].path}), and {'a router needs them' if new.parts else too_few}; put the photos back and "
-            "enroll them, or forget them. The new embeddings so far are kept"
+            f"{without_photo[0].path}), and {'several bundles need them' if new.parts else too_few}; put the photos "
+            "back and enroll them, or forget them. The new embeddings so far are kept"
         )
     existing = set(faces.ids.tolist())
     present = [stored for stored in without_photo if stored.face in existing]
@@ -268,7 +267,9 @@ def _unit_rows(faces: EmbeddingTable, numbers: Sequence[int]) -> Float32[np.ndar
     return faces.unit_rows(faces.rows_of(np.array(numbers, np.int64)))
 
 
-def _swap_embeddings(gallery: Store, new: Space, name: str | None, cosine: float | None) -> MigrationResult | None:
+def _swap_embeddings(
+    gallery: Store, new: Space, names: tuple[str, ...], cosine: float | None
+) -> MigrationResult | None:
     """Replace all old embeddings with the new ones; None if some new embeddings are missing."""
     with gallery.write(faces_change=True) as repository:
         _check_migration_unchanged(gallery, repository, new)
@@ -279,7 +280,7 @@ def _swap_embeddings(gallery: Store, new: Space, name: str | None, cosine: float
         old = repository.settings.space()
         if (old.space_id, old.embedding_dim) != (new.space_id, new.embedding_dim):
             repository.undo_log.delete_decisions_with_embeddings()
-        was_calibrated_by_user = _change_space(gallery, repository, new, name)
+        was_calibrated_by_user = _change_space(gallery, repository, new, names)
     _recalibrate(gallery, was_calibrated_by_user)
     without_photo = counts.get("bridge", 0)
     mapped = without_photo if cosine is not None else 0
@@ -304,7 +305,7 @@ def _check_model_unchanged(gallery: Store, old: Space) -> None:
         )
 
 
-def _change_space(gallery: Store, repository: Repository, new: Space, name: str | None) -> bool:
+def _change_space(gallery: Store, repository: Repository, new: Space, names: tuple[str, ...]) -> bool:
     """Store the new space, and the name of its model; return whether the user had calibrated the gallery.
 
     The domains of faces are deleted: they depend on what the model was trained on.
@@ -315,12 +316,12 @@ def _change_space(gallery: Store, repository: Repository, new: Space, name: str 
     repository.undo_log.delete_domain_changes()
     repository.settings.replace_space(new)
     reference = repository.settings.model_reference()
-    repository.settings.set_model_reference(replace(reference, model=name))
+    repository.settings.set_model_reference(replace(reference, models=names))
     return fitted is not None and not fitted.clustering.is_automatic
 
 
 def _find_more_faces(
-    gallery: Store, embedder: Model, result: MigrationResult, flip: bool, on_batch: Callable[[int], None]
+    gallery: Store, embedder: Embedder, result: MigrationResult, flip: bool, on_batch: Callable[[int], None]
 ) -> MigrationResult:
     """Look for faces in all photos again, if the new model can use faces that the old one could not.
 
@@ -342,7 +343,7 @@ def _find_more_faces(
     return result
 
 
-def _finds_more(embedder: Model, detector: str) -> bool:
+def _finds_more(embedder: Embedder, detector: str) -> bool:
     """Whether the detector of a model finds all that another one finds, and more."""
     if detector in CROP_DETECTORS:
         return False

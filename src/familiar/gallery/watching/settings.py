@@ -18,7 +18,7 @@ class WatchSettings:
         poll_seconds: search the folders at this interval, without notices of the system; None: by notices, and without
             the library for them every `watch.POLL_SECONDS`.
         flip: as in `Embedder.embed`.
-        species: stored with each new face; None: what the detector or the router says.
+        species: stored with each new face; None: what the detector says.
         webhooks: URLs that all events are delivered to.
         secret: signs what is delivered.
     """

@@ -19,7 +19,7 @@ from familiar.core.errors import GalleryBusy, IndexUnavailable
 from familiar.core.files import absolute_path, real_path
 from familiar.core.plural import pluralize
 from familiar.detection.detector import Detector
-from familiar.embedding.model import Model
+from familiar.embedding.embedder import Embedder
 from familiar.gallery.clustering.cluster import cluster
 from familiar.gallery.enrollment.enroll import EnrolledBatch, enroll
 from familiar.gallery.search.index_update import update_index
@@ -70,7 +70,7 @@ class FolderWatch:
     def __init__(
         self,
         gallery: Store,
-        embedder: Model,
+        embedder: Embedder,
         detector: Detector | None,
         folders: Sequence[Path],
         settings: WatchSettings,

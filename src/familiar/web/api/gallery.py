@@ -42,9 +42,9 @@ async def get_gallery(service: ServiceDep) -> GalleryState:
 @router.get("/model", tags=["gallery"], response_model=responses.Model, responses=MISSING | CONFLICT)
 async def get_model(
     service: ServiceDep,
-    species: Annotated[str | None, Query(description="Of a router: that of the bundle for this species.")] = None,
+    species: Annotated[str | None, Query(description="Of several bundles: that for this species.")] = None,
 ) -> dict[str, Any]:
-    """Get the model's metadata: its training data, results and calibration. Of a router, that of its first bundle."""
+    """Get the model's metadata: its training data, results and calibration. Of several bundles, that of the first."""
     bundles = service.inference.embedder.bundles
     for names, bundle in bundles.items():
         if species is None or species in names:

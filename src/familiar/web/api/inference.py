@@ -10,12 +10,12 @@ from fastapi import APIRouter, Query, UploadFile
 from familiar.core.field_types import Vector
 from familiar.core.gallery_types import SkippedPhoto
 from familiar.core.recognition_types import (
-    DetectedPhoto,
     SearchResult,
     VerificationResult,
 )
 from familiar.core.types import Face
 from familiar.core.vectors import check_unit_rows
+from familiar.detection.faces import FoundFaces
 from familiar.gallery.clustering.assignments import check_faces
 from familiar.gallery.search.search import Filter, search_identities, search_photos, verify_pair
 from familiar.gallery.search.search import verify as verify_identity_of
@@ -92,11 +92,14 @@ async def _detect_all(service: Service, files: Sequence[UploadFile], *, embed: b
     async with receive(files, service.settings.limits, skipped=skipped_uploads) as uploads:
         results = await service.inference.detect_all(uploads, embed=embed)
     skipped = [f"{upload.name}: {upload.reason}" for upload in skipped_uploads]
-    photos = [result for result in results if isinstance(result, DetectedPhoto)]
-    return {
-        "photos": photos,
-        "skipped": skipped + [str(each) for each in results if not isinstance(each, DetectedPhoto)],
-    }
+    photos: list[FoundFaces] = []
+    for result in results:
+        if isinstance(result, FoundFaces):
+            photos += [result] if result.faces or not result.skipped else []
+            skipped += map(str, result.skipped)
+        else:
+            skipped.append(str(result))
+    return {"photos": photos, "skipped": skipped}
 
 
 async def _best_faces(service: Service, *files: UploadFile) -> list[Face]:

@@ -91,14 +91,14 @@ async def get_photo_image(
     "/photos/{photo}/faces", tags=["manual faces"], status_code=201, response_model=responses.NewFace, responses=EDIT
 )
 async def add_face(
-    service: ServiceDep, response: Response, photo: requests.PathNumber, body: requests.FaceBoxRequest
+    service: ServiceDep, response: Response, photo: requests.PathNumber, body: requests.NewFaceRequest
 ) -> AdditionResult:
     """Add a face that the detector missed."""
     embedder = service.inference.embedder
 
     def add(gallery: Store) -> int:
         path = service.allowed_paths.resolve(Path(listing.photo(gallery, photo).path))
-        return manual_faces.add_face(gallery, embedder, photo, body.box, path=path)
+        return manual_faces.add_face(gallery, embedder, photo, body.box, path=path, species=body.species)
 
     face = await service.executor.compute_then_write(add)
     response.headers["Location"] = f"/api/v1/faces/{face}"

@@ -147,6 +147,11 @@ class FaceBoxRequest(RequestBody):
         return self
 
 
+class NewFaceRequest(FaceBoxRequest):
+    species: str | None = None
+    """What the face is of; null: the species of all other faces in the photo, if they are of one."""
+
+
 class SearchFilter(RequestBody):
     """The faces to search; null: no restriction."""
 

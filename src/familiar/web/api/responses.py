@@ -133,7 +133,7 @@ class Model(ApiModel):
     results: dict[str, Any]
     parity: dict[str, Any]
     species: list[Text]
-    """Those that a router embeds with this bundle; empty: there is no router."""
+    """Those that this bundle embeds; empty: all."""
 
 
 # --- photos, faces and identities -----------------------------------------------------------------------------------
@@ -314,7 +314,7 @@ class DetectedFace(ApiModel):
     label: Literal["cat", "dog", "person"] | None
     """What the detector says it is: cat, dog or person; null: it does not tell."""
     species: Text | None
-    """What the router says it is, or else the detector; null: neither does."""
+    """What the user says it is, or else the detector; null: neither does."""
 
 
 class EmbeddedFace(DetectedFace):

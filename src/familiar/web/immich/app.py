@@ -15,8 +15,7 @@ from starlette.types import ASGIApp
 
 from familiar import __version__
 from familiar.core.types import Face
-from familiar.embedding.model import Model
-from familiar.embedding.species.router_file import open_model
+from familiar.embedding.embedder import Embedder
 from familiar.web.error_handlers import answer_errors
 from familiar.web.errors import HttpProblem
 from familiar.web.immich.entries import FACES, parse_entries
@@ -67,16 +66,15 @@ def make_immich_app(settings: ImmichSettings) -> ASGIApp:
     Raises:
         FamiliarError: a model cannot be used.
     """
-    opened: dict[Path, Model] = {}
+    opened: dict[Path, Embedder] = {}
     for path in (path for paths in settings.models.values() for path in paths):
-        opened.setdefault(path, open_model(path, providers=settings.providers))
+        opened.setdefault(path, Embedder(path, providers=settings.providers))
     models = {name: [opened[path] for path in paths] for name, paths in settings.models.items()}
     recognition = Recognition(models, settings.detector, settings.limits)
     upstream = None if settings.upstream is None else Upstream(settings.upstream)
 
     @contextlib.asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncGenerator[None, None]:
-        await recognition.start()
         yield
         await recognition.stop()
         if upstream is not None:

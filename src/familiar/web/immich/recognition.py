@@ -8,16 +8,15 @@ from http import HTTPStatus
 import numpy as np
 from jaxtyping import Float32
 
-from familiar.core.errors import FamiliarError, NoBundleForSpecies
-from familiar.core.recognition_types import DetectedPhoto
+from familiar.core.errors import FamiliarError
 from familiar.core.types import Box, Face
 from familiar.detection.detectors import build_detector
-from familiar.embedding.all_faces import MIN_SCORE
-from familiar.embedding.model import Model
+from familiar.detection.faces import MIN_SCORE, FoundFaces
+from familiar.embedding.embedder import Embedder
 from familiar.web.errors import HttpProblem
 from familiar.web.immich.entries import DEFAULT_MIN_SCORE
 from familiar.web.immich.vectors import make_blocks
-from familiar.web.inference import BatchingInference
+from familiar.web.inference import Inference
 from familiar.web.settings import Limits
 from familiar.web.uploads import Upload
 
@@ -39,21 +38,16 @@ class Recognition:
         BadDetector: there is no such detector.
     """
 
-    def __init__(self, models: Mapping[str, Sequence[Model]], detector: str | None, limits: Limits) -> None:
+    def __init__(self, models: Mapping[str, Sequence[Embedder]], detector: str | None, limits: Limits) -> None:
         distinct = list(dict.fromkeys(model for each in models.values() for model in each))
         if not distinct:
             raise FamiliarError("give the models that recognize faces, such as --model person-mobile --model pet-nano")
         self._models = models
         self._blocks = make_blocks([bundle for model in distinct for bundle in model.bundles.values()])
         self._inference = {
-            model: BatchingInference(model, build_detector(detector) if detector else model.detector(), limits)
+            model: Inference(model, build_detector(detector) if detector else model.detector(), limits)
             for model in distinct
         }
-
-    async def start(self) -> None:
-        """Start the threads."""
-        for inference in self._inference.values():
-            await inference.start()
 
     async def stop(self) -> None:
         """Stop the threads."""
@@ -96,16 +90,12 @@ class Recognition:
             if immich_score(face.score) >= min_score
         ]
 
-    async def _detect(self, model: Model, photo: Upload) -> tuple[Model, DetectedPhoto[Face]]:
-        try:
-            return model, await self._inference[model].detect(photo)
-        except NoBundleForSpecies:  # a router that has none for any face of the photo
-            detected = await self._inference[model].detect(photo, embed=False)
-            return model, replace(detected, faces=())
+    async def _detect(self, model: Embedder, photo: Upload) -> tuple[Embedder, FoundFaces]:
+        return model, await self._inference[model].detect(photo)
 
-    def _store(self, model: Model, face: Face) -> Float32[np.ndarray, "512"]:
+    def _store(self, model: Embedder, face: Face) -> Float32[np.ndarray, "512"]:
         assert face.embedding is not None
-        embedder, columns = model.embedder_for(face.species)
+        embedder, columns = model.only(face.species)
         return self._blocks[embedder.metadata.space_id].store(face.embedding[columns])
 
 
@@ -128,9 +118,9 @@ def _whole_pixels(face: Face, size_px: tuple[int, int]) -> Box:
     return Box(x1, y1, x2, y2)
 
 
-def _without_doubles(faces: Sequence[tuple[Face, Model]]) -> list[tuple[Face, Model]]:
+def _without_doubles(faces: Sequence[tuple[Face, Embedder]]) -> list[tuple[Face, Embedder]]:
     """Keep the best of faces that several models found at one place."""
-    best: list[tuple[Face, Model]] = []
+    best: list[tuple[Face, Embedder]] = []
     for face, model in sorted(faces, key=lambda each: -each[0].score):
         if not any(face.box_xyxy_px.is_same_face(other.box_xyxy_px) for other, _ in best):
             best.append((face, model))

@@ -10,8 +10,8 @@ from fastapi.responses import HTMLResponse, RedirectResponse
 
 from familiar.core.errors import FamiliarError, IndexUnavailable, NoFaceFound
 from familiar.core.gallery_types import SkippedPhoto
-from familiar.core.recognition_types import DetectedPhoto
 from familiar.detection.detector import looked_for
+from familiar.detection.faces import FoundFaces
 from familiar.gallery.enrollment.enroll import enroll
 from familiar.gallery.lost_pets.candidates import Candidate, rank_candidates
 from familiar.gallery.lost_pets.found_pets import photo_ids
@@ -132,7 +132,7 @@ async def enroll_uploads(service: Service, files: list[UploadFile]) -> tuple[lis
         with_face = [
             upload
             for upload, result in zip(uploads, results, strict=True)
-            if isinstance(result, DetectedPhoto) and result.faces
+            if isinstance(result, FoundFaces) and result.faces
         ]
         if not with_face:
             if errors:

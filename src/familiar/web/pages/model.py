@@ -73,7 +73,7 @@ class EvaluationSummary:
 
 @dataclass(frozen=True)
 class BundleSummary:
-    """A bundle of the server's model, and the species that a router embeds with it; none if there is no router."""
+    """A bundle of the server's model, and the species that it embeds; none: all."""
 
     species: tuple[str, ...]
     bundle: Bundle
@@ -92,7 +92,7 @@ class BundleSummary:
 
 @dataclass(frozen=True)
 class ModelPart:
-    """What the similarities of a part of the gallery's space mean; there is one part, unless the model is a router."""
+    """What the similarities of a part of the gallery's space mean; there is one part for each bundle."""
 
     space: Space
     calibration: Calibration

@@ -70,6 +70,7 @@ async def photo(request: Request, service: ServiceDep, photo: Number, face: Numb
         filled=size_px is not None and _is_filled(known_photo, size_px),
         error_message=printable(error_message),
         selected=face,
+        species=service.inference.embedder.species if service.inference.has_model else None,
         next_photo=next_photos[0].photo if next_photos else None,
         flash=flash,
         current_url=current_url(request),
@@ -77,13 +78,18 @@ async def photo(request: Request, service: ServiceDep, photo: Number, face: Numb
 
 
 @router.post("/photos/{photo:int}/faces")
-async def add(service: ServiceDep, photo: Number, box: Annotated[Box, Depends(box_from_form)]) -> RedirectResponse:
+async def add(
+    service: ServiceDep,
+    photo: Number,
+    box: Annotated[Box, Depends(box_from_form)],
+    species: Annotated[str | None, Form()] = None,
+) -> RedirectResponse:
     """Add a face that the detector missed."""
     embedder = service.inference.embedder
 
     def write(gallery: Store) -> int:
         path = _path(service, listing.photo(gallery, photo))
-        return manual_faces.add_face(gallery, embedder, photo, box, path=path)
+        return manual_faces.add_face(gallery, embedder, photo, box, path=path, species=species or None)
 
     face = await service.executor.compute_then_write(write)
     return RedirectResponse(url_with_flash(f"/photos/{photo}?face={face}", "added"), 303)

@@ -63,9 +63,11 @@ async def show_form(request: Request, service: ServiceDep) -> HTMLResponse:
 
 @router.post("/search")
 async def search(request: Request, service: ServiceDep, photo: Annotated[UploadFile, File()]) -> HTMLResponse:
-    """Search for each face of a photo. HttpProblem if the file is no photo; UnreadablePhoto."""
+    """Search for each face of a photo. HttpProblem if the file is no photo; UnreadablePhoto, NoBundleForSpecies."""
     async with receive([photo], service.settings.limits) as (upload,):
         result = await service.inference.detect(upload)
+    if result.skipped and not result.faces:
+        raise result.skipped[0]
     faces = result.faces[:MAX_FACES]
     embeddings = [detected.embedding for detected in faces if detected.embedding is not None]
     results = await service.read_in_model_space(_search_all, embeddings)

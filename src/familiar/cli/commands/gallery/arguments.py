@@ -15,7 +15,7 @@ if TYPE_CHECKING:  # --help imports nothing heavy
     import numpy as np
 
     from familiar.core.gallery_types import SpeciesClustering
-    from familiar.embedding.model import Model
+    from familiar.embedding.embedder import Embedder
     from familiar.gallery.clustering.calibration import ClusteringSettings
     from familiar.gallery.store.store import Store
 
@@ -36,35 +36,35 @@ faces_argument = click.argument("faces", nargs=-1, required=True, metavar="FACES
 
 @contextlib.contextmanager
 def open_album(
-    folder: Path, model: "Model | Path | None", providers: tuple[str, ...] | None
-) -> "Iterator[tuple[Store, Model]]":
+    folder: Path, model: "Embedder | Sequence[str] | None", providers: tuple[str, ...] | None
+) -> "Iterator[tuple[Store, Embedder]]":
     """Open a gallery and its model, which is the one that it remembers, unless it is given."""
     from familiar.gallery.gallery_model import open_gallery_model
     from familiar.gallery.store.store import Store
 
     with Store.open(folder) as gallery:
-        yield gallery, open_gallery_model(gallery, model, providers=providers)
+        yield gallery, open_gallery_model(gallery, model or None, providers=providers)
 
 
 def create_if_missing(
     folder: Path,
-    model: Path | None,
+    models: tuple[str, ...],
     detector: str | None,
     detector_model: Path | None,
     providers: tuple[str, ...] | None,
     *,
     float32: bool = False,
-) -> "Model | Path | None":
+) -> "Embedder | Sequence[str]":
     """Create a gallery for a model's embeddings where it is missing; return the model, opened if it was needed."""
-    from familiar.embedding.species.router_file import open_model
+    from familiar.embedding.embedder import Embedder
     from familiar.gallery.gallery_model import create_gallery
     from familiar.gallery.store.connection import DATABASE
 
     if (folder / DATABASE).exists():
-        return model
-    if model is None:
+        return models
+    if not models:
         raise click.UsageError(f"{folder}: contains no gallery; give a --model to create one, such as --model pet-nano")
-    embedder = open_model(model, providers=providers)
+    embedder = Embedder(models, providers=providers)
     create_gallery(folder, embedder, detector, detector_model, "float32" if float32 else "float16").close()
     note(f"{folder}: a new gallery, for embeddings of the space {embedder.space[0]}")
     return embedder
@@ -112,27 +112,27 @@ def describe_threshold(threshold: "SpeciesClustering", clustering: "ClusteringSe
 
 def embed_best_face(
     gallery: "Store",
-    model: "Model",
+    model: "Embedder",
     photo: Path,
     detector: str | None,
     detector_model: Path | None,
     *,
     flip: bool,
     face: int | None = None,
+    species: str | None = None,
 ) -> "np.ndarray":
     """Embed the best face of a photo, or the one of a number; if it has several, say which.
 
     Raises:
         SpaceMismatch: the embedding cannot be compared with those in the gallery.
     """
-    from familiar.embedding.model import embed_face
     from familiar.gallery.gallery_model import gallery_detector
-    from familiar.gallery.search.query import crop_query
+    from familiar.gallery.search.query import embed_query, find_query
 
     face_detector = gallery_detector(gallery, model, detector, detector_model, for_query=True)
-    crop = crop_query(gallery, model, photo, face_detector, face)
-    note_face(crop)
-    return gallery.truncate_query(embed_face(model, crop, flip=flip))
+    detected = find_query(gallery, model, photo, face_detector, face, species)
+    note_face(detected)
+    return embed_query(gallery, model, detected, flip=flip)
 
 
 def resolve_faces(gallery: "Store", references: Sequence[str]) -> list[int]:

@@ -1,5 +1,6 @@
 """`familiar gallery enroll`."""
 
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -9,12 +10,12 @@ import click
 from familiar.cli.commands.gallery.arguments import create_if_missing, folder_argument, open_album
 from familiar.cli.commands.gallery.indexing import update_index
 from familiar.cli.console import StatusLine, list_skipped, print_json
-from familiar.cli.options import FILE, album_model_option, embedding_options, json_option
+from familiar.cli.options import FILE, album_model_option, embedding_options, json_option, species_option
 from familiar.core.plural import pluralize
 
 if TYPE_CHECKING:  # --help imports nothing heavy
     from familiar.detection.detector import Detector
-    from familiar.embedding.model import Model
+    from familiar.embedding.embedder import Embedder
     from familiar.gallery.enrollment.enroll import EnrollResult
 
 
@@ -27,14 +28,14 @@ if TYPE_CHECKING:  # --help imports nothing heavy
     is_flag=True,
     help="Look again at the photos in which nothing was found; with another --detector at all photos.",
 )
-@click.option("--species", metavar="NAME", help="Species to store with each new face.")
+@species_option
 @click.option("--float32", is_flag=True, help="Store embeddings of a new gallery as float32, not float16.")
 @embedding_options
 @json_option
 def enroll(
     folder: Path,
     photos: tuple[Path, ...],
-    model: Path | None,
+    models: tuple[str, ...],
     redetect: bool,
     species: str | None,
     float32: bool,
@@ -65,9 +66,9 @@ def enroll(
     if not photos and not redetect:
         raise click.UsageError("Missing argument 'PHOTOS...'.")
     paths = find_photos(photos) if photos else []
-    chosen: Model | Path | None = model
+    chosen: Embedder | Sequence[str] = models
     if paths:
-        chosen = create_if_missing(folder, model, detector, detector_model, providers, float32=float32)
+        chosen = create_if_missing(folder, models, detector, detector_model, providers, float32=float32)
     status = StatusLine()
     with open_album(folder, chosen, providers) as (gallery, embedder):
         result = enroll_in_album(

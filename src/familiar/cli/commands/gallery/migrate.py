@@ -20,7 +20,7 @@ from familiar.core.plural import pluralize
 )
 @provider_option
 @json_option
-def migrate(folder: Path, model: Path, tta: bool, providers: tuple[str, ...] | None, as_json: bool) -> None:
+def migrate(folder: Path, models: tuple[str, ...], tta: bool, providers: tuple[str, ...] | None, as_json: bool) -> None:
     """Embed a gallery's faces again with another model, which it remembers.
 
     Keeps every name, constraint and correction. For faces whose photos are missing, the new embedding is
@@ -35,12 +35,12 @@ def migrate(folder: Path, model: Path, tta: bool, providers: tuple[str, ...] | N
     Example:
       familiar gallery migrate album --model runs/better
     """
-    from familiar.embedding.species.router_file import open_model
+    from familiar.embedding.embedder import Embedder
     from familiar.gallery.store.store import Store
     from familiar.gallery.transfer.migrate import migrate as migrate_gallery
 
     with Store.open(folder) as gallery:
-        embedder, status = open_model(model, providers=providers), StatusLine()
+        embedder, status = Embedder(models, providers=providers), StatusLine()
         result = migrate_gallery(
             gallery,
             embedder,

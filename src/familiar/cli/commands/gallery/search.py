@@ -54,7 +54,7 @@ if TYPE_CHECKING:  # --help imports nothing heavy
 def search(
     folder: Path,
     photo: Path,
-    model: Path | None,
+    models: tuple[str, ...],
     k: int,
     by: str,
     identities: tuple[str, ...],
@@ -82,10 +82,12 @@ def search(
 
     if prefix is not None and by == "identity":
         raise click.UsageError("--prefix is for --by photo")
-    with open_album(folder, model, providers) as (gallery, embedder):
+    with open_album(folder, models, providers) as (gallery, embedder):
         _check_prefix(gallery, prefix)
         only = _make_filter(gallery, identities, species, since, until)
-        query = embed_best_face(gallery, embedder, photo, detector, detector_model, flip=tta, face=face)
+        query = embed_best_face(
+            gallery, embedder, photo, detector, detector_model, flip=tta, face=face, species=species
+        )
         matches = search_identities(gallery, query, k, only=only)
         hits = search_photos(gallery, query, k, only=only, prefix=prefix) if by == "photo" else []
         empty = not len(gallery.faces().ids)

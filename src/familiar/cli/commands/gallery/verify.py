@@ -31,7 +31,7 @@ def verify(
     folder: Path,
     photo: Path,
     identity: str,
-    model: Path | None,
+    models: tuple[str, ...],
     face: int | None,
     tta: bool,
     detector: str | None,
@@ -51,7 +51,7 @@ def verify(
     from familiar.gallery.clustering.assignments import resolve_identity
     from familiar.gallery.search.search import verify as verify_identity
 
-    with open_album(folder, model, providers) as (gallery, embedder):
+    with open_album(folder, models, providers) as (gallery, embedder):
         number = resolve_identity(gallery, identity)
         query = embed_best_face(gallery, embedder, photo, detector, detector_model, flip=tta, face=face)
         result = verify_identity(gallery, query, number)

@@ -9,7 +9,7 @@ MAX_LISTED = 50
 
 
 def data(results: EvaluationResults, examples: Examples) -> dict[str, Any]:
-    """Count the photos per identity, and those of each species of a router."""
+    """Count the photos per identity, and those of each species."""
     photos = examples.table.photos_per_identity
     return {
         "identities": results.data.identities,

@@ -30,8 +30,8 @@ def verification(results: EvaluationResults, _: Examples) -> dict[str, Any]:
 
 
 def thresholds(results: EvaluationResults, _: Examples) -> dict[str, Any]:
-    """Name the bundle's thresholds, and say whether they are those of a router."""
-    return {"thresholds": THRESHOLDS, "is_router": results.data.routing is not None}
+    """Name the bundle's thresholds, and say whether they are those of several bundles."""
+    return {"thresholds": THRESHOLDS, "has_several_bundles": results.data.routing is not None}
 
 
 def retrieval(_: EvaluationResults, examples: Examples) -> dict[str, Any]:

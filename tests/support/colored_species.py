@@ -1,23 +1,27 @@
-"""Bundles that distinguish colors, and a classifier by which red is a cat, green a dog and blue a person."""
+"""Bundles for cats, which are red, and dogs, which are green, and a detector that tells them by their color."""
 
-import hashlib
-import json
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from onnx import TensorProto, helper
 
 from familiar.conversion.pixel_input import take_pixels
-from familiar.core.types import Photo
-from familiar.embedding.bundle import BundleMetadata, serialize_bundle
+from familiar.core.types import LABELS, Face, Photo
+from familiar.detection.detectors import WholePhoto
+from familiar.embedding.bundle import BundleMetadata, load_bundle, serialize_bundle
 from familiar.embedding.embedder import Embedder
-from familiar.embedding.species.classifier import HeldOutAccuracy, SpeciesClassifier
-from familiar.embedding.species.router import RoutedEmbedder
 from familiar.photos.decoding import save_photo
 
-NAMES = ("cat", "dog", "person")
+
+class ByColor(WholePhoto):
+    """The whole photo is a face: a red one of a cat, a green one of a dog, a blue one of a person."""
+
+    labels = frozenset(LABELS)
+
+    def detect(self, photo: Photo) -> list[Face]:
+        label = LABELS[int(photo.rgb_u8.mean(axis=(0, 1)).argmax())]
+        return [replace(face, label=label) for face in super().detect(photo)]
 
 
 def mosaic_bundle(path: Path, like: BundleMetadata, size_px: int = 48, color_order: str = "RGB") -> Path:
@@ -44,25 +48,12 @@ def mosaic_bundle(path: Path, like: BundleMetadata, size_px: int = 48, color_ord
     return path
 
 
-def color_classifier(space_id: str = "mean-color", names: tuple[str, ...] = NAMES) -> SpeciesClassifier:
-    """Create a classifier whose logits are ten times the share of a color in the mean color."""
-    return SpeciesClassifier(
-        names=names,
-        weights=10.0 * np.eye(3),
-        bias=np.zeros(3),
-        temperature=1.0,
-        space_id=space_id,
-        training_counts={name: {"identities": 2, "photos": 4} for name in names},
-        held_out=HeldOutAccuracy(1.0, ((4, 0, 0, 0), (0, 4, 0, 0), (0, 0, 4, 0))),
-    )
-
-
-def tiny_router(mean_color: Path, folder: Path) -> RoutedEmbedder:
-    """Create a router: bundles for cats and dogs differ in size, dimension and color order; people have none."""
-    features = Embedder(mean_color, threads=2)
-    cat = mosaic_bundle(folder / "cat.onnx", features.metadata, 48)
-    dog = mosaic_bundle(folder / "dog.onnx", features.metadata, 64, "BGR")
-    return RoutedEmbedder(features, color_classifier(), {"cat": Embedder(cat), "dog": Embedder(dog)})
+def tiny_species(mean_color: Path, folder: Path) -> Embedder:
+    """Create an embedder whose bundles for cats and dogs differ in size, dimension and color order; for people none."""
+    metadata = load_bundle(mean_color).metadata
+    cat = mosaic_bundle(folder / "cat.onnx", metadata, 48)
+    dog = mosaic_bundle(folder / "dog.onnx", metadata, 64, "BGR")
+    return Embedder({"cat": cat, "dog": dog}, threads=2)
 
 
 def colored(rgb: tuple[int, int, int], name: str, size_px: int = 80, seed: int = 0) -> Photo:
@@ -74,16 +65,3 @@ def colored(rgb: tuple[int, int, int], name: str, size_px: int = 80, seed: int =
 
 def save_colored(path: Path, rgb: tuple[int, int, int], seed: int = 0) -> Path:
     return save_photo(colored(rgb, path.name, seed=seed), path)
-
-
-def reseal_router(path: Path, *removed: str, **changed: Any) -> None:
-    """Change and remove fields of a router file and update the checksum."""
-    stored = json.loads(path.read_bytes()) | changed
-    for name in (*removed, "sha256"):
-        del stored[name]
-
-    def canonical() -> bytes:
-        return json.dumps(stored, sort_keys=True, separators=(",", ":")).encode()
-
-    stored["sha256"] = hashlib.sha256(canonical()).hexdigest()
-    path.write_bytes(canonical())

@@ -4,7 +4,7 @@ import numpy as np
 
 from familiar.core.data_table import vectors_from_arrow
 from familiar.core.errors import NoFaceFound
-from familiar.embedding.model import EmbedResult
+from familiar.embedding.photos import EmbedResult
 
 
 def test_embeddings_become_a_table_without_being_copied() -> None:

@@ -1,4 +1,4 @@
-"""A server whose model is a router: red squares are cats, green ones dogs, and for blue ones there is no bundle."""
+"""A server with several bundles: red squares are cats, green ones dogs, and for blue ones there is no bundle."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -6,14 +6,14 @@ from pathlib import Path
 import pytest
 from starlette.testclient import TestClient
 
-from familiar.embedding.species.router_file import write_router
+from familiar.detection.detectors import DETECTORS, DetectorSpec
 from familiar.web.server import make_app
 from familiar.web.service import Service
 from familiar.web.settings import Settings
 from support import color_album
+from support.colored_species import ByColor, tiny_species
 from support.html import Page, post_compare, post_search, text_of
 from support.mean_color_bundle import CALIBRATED, write_mean_color_bundle
-from support.tiny_router import tiny_router
 
 COUNTS = {"red": 3, "green": 3, "blue": 1}
 
@@ -24,11 +24,13 @@ def pictures(tmp_path: Path) -> dict[str, Path]:
 
 
 @pytest.fixture
-def routing(tmp_path: Path, pictures: dict[str, Path]) -> Iterator[TestClient]:
+def client(tmp_path: Path, pictures: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> Iterator[TestClient]:
     """A client of a server that has just created its gallery and enrolled the pictures."""
-    router = tiny_router(write_mean_color_bundle(tmp_path / "features.onnx", CALIBRATED), tmp_path)
-    write_router(tmp_path / "router.json", router)
-    settings = Settings(gallery=tmp_path / "routed", model=tmp_path / "router.json", roots=(tmp_path / "pictures",))
+    pets = tiny_species(write_mean_color_bundle(tmp_path / "features.onnx", CALIBRATED), tmp_path)
+    monkeypatch.setitem(DETECTORS, "by-color", DetectorSpec("by color", ByColor))
+    settings = Settings(
+        gallery=tmp_path / "album", models=pets.names, detector="by-color", roots=(tmp_path / "pictures",)
+    )
     with TestClient(
         make_app(Service(settings)), base_url="http://127.0.0.1:8000", client=("127.0.0.1", 5000)
     ) as client:
@@ -37,7 +39,7 @@ def routing(tmp_path: Path, pictures: dict[str, Path]) -> Iterator[TestClient]:
         while job["state"] not in ("done", "failed"):
             job = client.get(f"/api/v1/jobs/{job['number']}").json()
         assert (job["photos"], job["faces"], job["skipped_count"]) == (7, 6, 1), job
-        assert "shows a person" in job["skipped"][0]["reason"]
+        assert "no bundle for person" in job["skipped"][0]["reason"]
         yield client
 
 
@@ -45,57 +47,57 @@ def upload(client: TestClient, operation: str, **files: Path):
     return client.post(f"/api/v1/{operation}", files={name: path.read_bytes() for name, path in files.items()})
 
 
-def test_gallery_has_the_species_of_the_router(routing: TestClient):
-    state = routing.get("/api/v1/gallery").json()
+def test_gallery_has_the_species(client: TestClient):
+    state = client.get("/api/v1/gallery").json()
     assert (state["embedding_dim"], state["prefixes"]) == (27 + 48, [])
-    assert {face["species"] for photo in routing.get("/api/v1/photos").json()["items"] for face in photo["faces"]} == {
+    assert {face["species"] for photo in client.get("/api/v1/photos").json()["items"] for face in photo["faces"]} == {
         "cat",
         "dog",
     }
-    assert "cat" in text_of(routing.get("/model"))
+    assert "cat" in text_of(client.get("/model"))
 
 
-def test_search_and_verify_compare_within_a_species(routing: TestClient, pictures: dict[str, Path]):
-    hits = upload(routing, "search/photo", photo=pictures["red1"]).json()["photos"]
+def test_search_and_verify_compare_within_a_species(client: TestClient, pictures: dict[str, Path]):
+    hits = upload(client, "search/photo", photo=pictures["red1"]).json()["photos"]
     assert len(hits) == 3
     assert hits[0]["similarity"] == pytest.approx(1.0, abs=1e-3)
-    pair = upload(routing, "verify", first=pictures["red1"], second=pictures["red2"]).json()
+    pair = upload(client, "verify", first=pictures["red1"], second=pictures["red2"]).json()
     assert (pair["same"], pair["first"]["species"], pair["second"]["species"]) == (True, "cat", "cat")
-    different = upload(routing, "verify", first=pictures["red1"], second=pictures["green1"]).json()
+    different = upload(client, "verify", first=pictures["red1"], second=pictures["green1"]).json()
     assert (different["same"], different["similarity"]) == (False, 0.0)
     assert different["second"]["species"] == "dog"
 
 
-def test_face_without_a_bundle_is_an_error_that_names_its_species(routing: TestClient, pictures: dict[str, Path]):
-    answer = upload(routing, "search/photo", photo=pictures["blue1"])
+def test_face_without_a_bundle_is_an_error_that_names_its_species(client: TestClient, pictures: dict[str, Path]):
+    answer = upload(client, "search/photo", photo=pictures["blue1"])
     assert answer.status_code == 422
-    assert "shows a person" in answer.json()["detail"]
-    embedded = routing.post(
+    assert "no bundle for person" in answer.json()["detail"]
+    embedded = client.post(
         "/api/v1/embed", files=[("files", (name, pictures[name].read_bytes())) for name in ("blue1", "red1")]
     ).json()
     assert [photo["name"] for photo in embedded["photos"]] == ["red1"]
-    assert "shows a person" in embedded["skipped"][0]
+    assert "no bundle for person" in embedded["skipped"][0]
     assert embedded["photos"][0]["faces"][0]["species"] == "cat"
     assert len(embedded["photos"][0]["faces"][0]["embedding"]) == 27 + 48
 
 
-def test_pages_search_and_compare(routing: TestClient, pictures: dict[str, Path]):
-    assert "Matching photos" in text_of(post_search(routing, pictures["green1"]))
-    assert "shows a person" in post_search(routing, pictures["blue1"]).text
-    assert "Two different individuals" in text_of(post_compare(routing, pictures["red1"], pictures["green1"]))
+def test_pages_search_and_compare(client: TestClient, pictures: dict[str, Path]):
+    assert "Matching photos" in text_of(post_search(client, pictures["green1"]))
+    assert "no bundle for person" in post_search(client, pictures["blue1"]).text
+    assert "Two different individuals" in text_of(post_compare(client, pictures["red1"], pictures["green1"]))
 
 
-def test_model_is_described_by_species(routing: TestClient):
-    dog = routing.get("/api/v1/model", params={"species": "dog"}).json()
+def test_model_is_described_by_species(client: TestClient):
+    dog = client.get("/api/v1/model", params={"species": "dog"}).json()
     assert (dog["species"], dog["embedding_dim"]) == (["dog"], 48)
-    assert routing.get("/api/v1/model").json()["species"] == ["cat"]
-    missing = routing.get("/api/v1/model", params={"species": "horse"})
+    assert client.get("/api/v1/model").json()["species"] == ["cat"]
+    missing = client.get("/api/v1/model", params={"species": "horse"})
     assert (missing.status_code, missing.json()["detail"]) == (
         404,
         "there is no bundle for horse; there is one for cat, dog",
     )
-    page = Page(routing.get("/model").text)
-    headings = [heading for heading in text_of(routing.get("/model")).split() if heading in ("cat", "dog")]
+    page = Page(client.get("/model").text)
+    headings = [heading for heading in text_of(client.get("/model")).split() if heading in ("cat", "dog")]
     assert {"cat", "dog"} <= set(headings)
     parts = ["about", "trained", "results"]  # of each bundle, below the heading of its species
     assert [each["id"] for each in page.all("h3") if "id" in each] == [*parts, *(f"{part}2" for part in parts)]

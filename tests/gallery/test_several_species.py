@@ -1,4 +1,4 @@
-"""Galleries of a router: embeddings of each bundle in components of their own, one list of identities."""
+"""Galleries of several species: embeddings of each bundle in components of their own, one list of identities."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -10,12 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from familiar.core.calibration import Threshold
-from familiar.core.errors import FamiliarError, NoBundleForSpecies, NothingToMeasure, SpaceMismatch
+from familiar.core.errors import FamiliarError, NoBundleForSpecies, NothingToMeasure, SpaceMismatch, UnknownSpecies
 from familiar.core.species_means import SpeciesMeans
 from familiar.core.vectors import normalize
-from familiar.detection.detectors import WholePhoto
-from familiar.embedding.model import embed_photos
-from familiar.embedding.species.router import RoutedEmbedder
+from familiar.detection.detectors import DETECTORS, DetectorSpec
+from familiar.embedding.embedder import Embedder
+from familiar.embedding.photos import embed_photos
 from familiar.gallery.clustering.album import load_album
 from familiar.gallery.clustering.assignments import load_assignments
 from familiar.gallery.clustering.calibration import calibrate, calibration, own_calibrations, reset_calibration
@@ -30,6 +30,7 @@ from familiar.gallery.store.space import Space
 from familiar.gallery.store.store import Store
 from familiar.gallery.transfer.migrate import migrate
 from familiar.metrics.calibration import uncalibrated
+from support.colored_species import ByColor, save_colored, tiny_species
 from support.mean_color_bundle import CALIBRATED, write_mean_color_bundle
 from support.property_tests import expensive
 from support.small_gallery import (
@@ -43,7 +44,6 @@ from support.small_gallery import (
     groups,
     identity_of,
 )
-from support.tiny_router import save_colored, tiny_router
 
 STRICT = replace(SPACE.calibration, balanced=Threshold(0.8, 0.01, 0.9), slope=40.0, intercept=-32.0)
 CATS, DOGS = replace(SPACE, space_id="cats", species=("cat",)), Space("dogs", 8, (8,), STRICT, species=("dog",))
@@ -241,18 +241,18 @@ def animals(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[Path]]:
 
 
 @pytest.fixture(scope="module")
-def router(tmp_path_factory: pytest.TempPathFactory) -> RoutedEmbedder:
+def pets(tmp_path_factory: pytest.TempPathFactory) -> Embedder:
     """Networks for cats and dogs, which take crops of different sizes; none for people."""
-    folder = tmp_path_factory.mktemp("router")
-    return tiny_router(write_mean_color_bundle(folder / "features.onnx", CALIBRATED), folder)
+    folder = tmp_path_factory.mktemp("pets")
+    return tiny_species(write_mean_color_bundle(folder / "features.onnx", CALIBRATED), folder)
 
 
 @pytest.fixture
-def album(folder: Path, router: RoutedEmbedder, animals: dict[str, list[Path]]) -> Iterator[Store]:
+def album(folder: Path, pets: Embedder, animals: dict[str, list[Path]]) -> Iterator[Store]:
     """A gallery of all cats and dogs."""
-    with Store.create(folder, Space.from_model(router), embedding_dtype="float32") as gallery:
+    with Store.create(folder, Space.from_model(pets), embedding_dtype="float32") as gallery:
         gallery._connection.execute("PRAGMA synchronous = OFF")
-        enroll(gallery, router, [*animals["cat"], *animals["dog"]])
+        enroll(gallery, pets, [*animals["cat"], *animals["dog"]], ByColor())
         yield gallery
 
 
@@ -261,101 +261,98 @@ def species_of(gallery: Store) -> list[str | None]:
         return repository.faces.species()
 
 
-def test_enrolls_each_face_with_the_bundle_of_its_species(
-    album: Store, router: RoutedEmbedder, animals: dict[str, list[Path]]
-):
+def test_enrolls_each_face_with_the_bundle_of_its_species(album: Store, pets: Embedder, animals: dict[str, list[Path]]):
     assert species_of(album) == ["cat"] * 3 + ["dog"] * 3
     for part, (name, rows) in enumerate((("cat", slice(0, 3)), ("dog", slice(3, 6)))):
         stored = album.stored_faces().embeddings[rows]
-        expected = embed_photos(router.embedders[name], animals[name], "none").embeddings
+        expected = embed_photos(pets.only(name)[0], animals[name], "none").embeddings
         np.testing.assert_allclose(stored[:, album.space.part_columns[part]], expected, atol=1e-6)
         np.testing.assert_allclose(np.linalg.norm(stored, axis=1), 1.0, atol=1e-6)
 
 
 def test_face_of_a_species_without_a_bundle_is_left_out_and_its_photo_is_known(
-    album: Store, router: RoutedEmbedder, animals: dict[str, list[Path]]
+    album: Store, pets: Embedder, animals: dict[str, list[Path]]
 ):
-    result = enroll(album, router, animals["person"][:2])
+    result = enroll(album, pets, animals["person"][:2], ByColor())
     assert (result.photos, result.faces, result.without_face, result.skipped) == (2, 0, 2, ())
     assert [type(error) for error in result.skipped_faces] == [NoBundleForSpecies] * 2
     assert str(animals["person"][0]) in str(result.skipped_faces[0])
-    assert enroll(album, router, animals["person"][:2]).known == 2
+    assert enroll(album, pets, animals["person"][:2], ByColor()).known == 2
 
 
-def test_user_and_detector_tell_the_species(folder: Path, router: RoutedEmbedder, animals: dict[str, list[Path]]):
-    class Labeling(WholePhoto):
-        def detect(self, photo):
-            return [replace(each, label="cat") for each in super().detect(photo)]
-
-    with Store.create(folder, Space.from_model(router)) as gallery:
-        enroll(gallery, router, animals["dog"][:1], Labeling())
-        enroll(gallery, router, animals["dog"][1:2], Labeling(), species="dog")
-        enroll(gallery, router, animals["person"][:1], species="cat")
-        assert species_of(gallery) == ["cat", "dog", "cat"]
-        manual_faces.set_face_box(gallery, router, 3, (4.0, 4.0, 44.0, 44.0))
-        assert gallery.faces().parts.tolist() == [0, 1, 0]
-        with pytest.raises(NoBundleForSpecies, match="no bundle for horse; it has cat, dog"):
-            enroll(gallery, router, animals["cat"][:1], species="horse")
+def test_user_and_detector_tell_the_species(folder: Path, pets: Embedder, animals: dict[str, list[Path]]):
+    with Store.create(folder, Space.from_model(pets)) as gallery:
+        enroll(gallery, pets, animals["dog"][:1], ByColor())
+        enroll(gallery, pets, animals["dog"][1:2], ByColor(), species="cat")
+        enroll(gallery, pets, animals["person"][:1], species="cat")
+        assert species_of(gallery) == ["dog", "cat", "cat"]
+        manual_faces.set_face_box(gallery, pets, 3, (4.0, 4.0, 44.0, 44.0))
+        assert gallery.faces().parts.tolist() == [1, 0, 0]
+        with pytest.raises(NoBundleForSpecies, match="no bundle for horse, but for cat, dog"):
+            enroll(gallery, pets, animals["cat"][:1], species="horse")
 
 
-def test_unsure_face_is_enrolled_with_the_most_probable_species(folder: Path, router: RoutedEmbedder, tmp_path: Path):
-    brown = save_colored(tmp_path / "brown.png", (200, 180, 20))
-    assert router.embed_photos([brown]).skipped  # `embed` leaves it out
-    with Store.create(folder, Space.from_model(router)) as gallery:
-        enroll(gallery, router, [brown])
-        assert species_of(gallery) == ["cat"]
+def test_face_of_unknown_species_is_left_out(folder: Path, pets: Embedder, animals: dict[str, list[Path]]):
+    with Store.create(folder, Space.from_model(pets)) as gallery:
+        result = enroll(gallery, pets, animals["cat"][:1])  # it is a crop, and nobody says of what
+        assert (result.photos, result.faces) == (1, 0)
+        assert [type(error) for error in result.skipped_faces] == [UnknownSpecies]
 
 
-def test_added_and_moved_faces_are_embedded_by_the_bundle_of_their_species(album: Store, router: RoutedEmbedder):
+def test_added_and_moved_faces_are_embedded_by_the_bundle_of_their_species(album: Store, pets: Embedder):
     manual_faces.delete_face(album, 4)
-    number = manual_faces.add_face(album, router, 4, (0.0, 0.0, 48.0, 48.0))
+    with pytest.raises(UnknownSpecies):
+        manual_faces.add_face(album, pets, 4, (0.0, 0.0, 48.0, 48.0))
+    number = manual_faces.add_face(album, pets, 4, (0.0, 0.0, 48.0, 48.0), species="dog")
     assert species_of(album)[-1] == "dog"
     moved = (4.0, 4.0, 44.0, 44.0)
-    manual_faces.set_face_box(album, router, number, moved)
-    manual_faces.set_face_box(album, router, 1, moved)
+    manual_faces.set_face_box(album, pets, number, moved)
+    manual_faces.set_face_box(album, pets, 1, moved)
     faces = album.faces()
     assert faces.parts[faces.rows_of(np.array([1, number]))].tolist() == [0, 1]
     assert species_of(album)[0] == "cat"
 
 
-def test_gallery_class_takes_a_router(folder: Path, router: RoutedEmbedder, animals: dict[str, list[Path]]):
-    with Gallery.create(folder, router) as gallery:
+def test_gallery_class_takes_several_bundles(
+    folder: Path, pets: Embedder, animals: dict[str, list[Path]], monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setitem(DETECTORS, "by-color", DetectorSpec("by color", ByColor))
+    with Gallery.create(folder, pets, detector="by-color") as gallery:
         gallery.enroll([*animals["cat"], *animals["dog"]])
         gallery.split([str(path) for path in animals["dog"][:2]], "Rex")
         assert gallery.verify(animals["dog"][0], "Rex").similarity > 0.5
         assert gallery.verify(animals["cat"][0], "Rex").similarity == 0.0
         (best, *_) = gallery.search(animals["dog"][2])
         assert best.path == str(animals["dog"][2])
-        with pytest.raises(NoBundleForSpecies, match="shows a person"):
+        with pytest.raises(NoBundleForSpecies, match="no bundle for person"):
             gallery.search(animals["person"][0])
     with pytest.raises(SpaceMismatch, match="familiar gallery migrate"):
-        Gallery.open(folder, router.embedders["cat"])
-    Gallery.open(folder, router).close()
+        Gallery.open(folder, pets.only("cat")[0])
+    Gallery.open(folder, pets).close()
+    with Gallery.open(folder) as gallery:  # it remembers both bundles
+        assert gallery.embedder.names == pets.names
 
 
-def test_router_of_one_bundle_has_the_space_of_that_bundle(router: RoutedEmbedder):
-    single = RoutedEmbedder(
-        router.feature_embedder, router.classifier, dict.fromkeys(("cat", "dog"), router.embedders["cat"])
-    )
-    assert Space.from_model(single) == Space.from_model(router.embedders["cat"])
-    assert Space.from_model(router).space_id == router.space[0]
-    assert [part.species for part in Space.from_model(router).parts] == [("cat",), ("dog",)]
+def test_one_bundle_for_several_species_has_its_space(pets: Embedder):
+    cats = pets.only("cat")[0]
+    single = Embedder(dict.fromkeys(("cat", "dog"), cats.bundle))
+    assert Space.from_model(single) == Space.from_model(cats)
+    assert Space.from_model(pets).space_id == pets.space[0]
+    assert [part.species for part in Space.from_model(pets).parts] == [("cat",), ("dog",)]
 
 
 # --- migration --------------------------------------------------------------------------------------------------------
 
 
-def test_migrates_from_a_bundle_to_a_router_and_back(
-    folder: Path, router: RoutedEmbedder, animals: dict[str, list[Path]]
-):
-    cats = router.embedders["cat"]
+def test_migrates_to_several_bundles_and_back(folder: Path, pets: Embedder, animals: dict[str, list[Path]]):
+    cats = pets.only("cat")[0]
     photos = [*animals["cat"], *animals["dog"]]
     with Store.create(folder, Space.from_model(cats), embedding_dtype="float32") as gallery:
-        enroll(gallery, cats, photos)
+        enroll(gallery, cats, photos, ByColor())
         corrections.split(gallery, [1, 2, 3], "Mia")
         before = gallery.faces().embeddings.copy()
-        migrate(gallery, router)
-        assert gallery.space == Space.from_model(router)
+        migrate(gallery, pets)
+        assert gallery.space == Space.from_model(pets)
         assert gallery.faces().parts.tolist() == [0] * 3 + [1] * 3
         dim = cats.metadata.embedding_dim
         np.testing.assert_allclose(gallery.faces().embeddings[:3, :dim], before[:3], atol=1e-6)
@@ -365,20 +362,20 @@ def test_migrates_from_a_bundle_to_a_router_and_back(
         np.testing.assert_allclose(gallery.faces().embeddings, before, atol=1e-6)
 
 
-def test_migration_to_a_router_needs_the_photos_and_a_bundle_for_each_species(
-    folder: Path, router: RoutedEmbedder, animals: dict[str, list[Path]], tmp_path: Path
+def test_migration_to_several_bundles_needs_the_photos_and_a_bundle_for_each_species(
+    folder: Path, pets: Embedder, animals: dict[str, list[Path]], tmp_path: Path
 ):
-    cats = router.embedders["cat"]
+    cats = pets.only("cat")[0]
     photo = save_colored(tmp_path / "cat.png", (200, 20, 20))
     with Store.create(folder, Space.from_model(cats), embedding_dtype="float32") as gallery:
-        enroll(gallery, cats, [photo])
+        enroll(gallery, cats, [photo], ByColor())
         before = gallery.faces().embeddings.copy()
         photo.unlink()
-        with pytest.raises(FamiliarError, match=r"cat.png.*a router needs them"):
-            migrate(gallery, router)
+        with pytest.raises(FamiliarError, match=r"cat.png.*several bundles need them"):
+            migrate(gallery, pets)
         save_colored(photo, (200, 20, 20))
-        enroll(gallery, cats, animals["person"][:1])
-        with pytest.raises(FamiliarError, match=r"shows a person.*a router with a bundle for this species"):
-            migrate(gallery, router)
+        enroll(gallery, cats, animals["person"][:1], ByColor())
+        with pytest.raises(FamiliarError, match=r"no bundle for person.*models that have one for this species"):
+            migrate(gallery, pets)
         np.testing.assert_array_equal(gallery.faces().embeddings[:1], before)
         assert gallery.space == Space.from_model(cats)

@@ -1,0 +1,133 @@
+"""Runs of a bundle's network: ONNX Runtime, and batches made of the crops of all threads that wait for it."""
+
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import onnxruntime as ort
+from jaxtyping import Float32, UInt8
+
+from familiar.core.errors import BadBundle, FamiliarError
+from familiar.core.onnx_runtime import session_options
+from familiar.embedding.bundle import Bundle
+
+# Maps crops in RGB to unit rows; may be called by several threads at once.
+Network = Callable[[UInt8[np.ndarray, "n s s 3"]], Float32[np.ndarray, "n d"]]
+
+
+class SharedNetwork:
+    """A network that is run a few times at once. Calls that have to wait are put together to one batch.
+
+    Args:
+        network: maps crops to rows.
+        runs: number of runs at once.
+        batch_size: maximum number of crops of several calls in one run. A single call may have more.
+    """
+
+    def __init__(self, network: Network, runs: int, batch_size: int) -> None:
+        self._network = network
+        self._free = runs
+        self._batch_size = batch_size
+        self._waiting: deque[_Call] = deque()
+        self._changed = threading.Condition()  # guards `_free`, `_waiting` and the calls' `is_taken` and `is_done`
+
+    def __call__(self, crops_u8: UInt8[np.ndarray, "n s s 3"]) -> Float32[np.ndarray, "n d"]:
+        """Run the network in this thread or, together with other calls, in another one.
+
+        Args:
+            crops_u8: as the network takes them.
+        """
+        caller = _Call(crops_u8)
+        with self._changed:
+            self._waiting.append(caller)
+            self._changed.wait_for(lambda: caller.is_done or (self._free and not caller.is_taken))
+            if not caller.is_done:
+                batch = self._take_batch(caller)
+                self._free -= 1
+        if not caller.is_done:
+            try:
+                self._run(batch)
+            finally:
+                with self._changed:
+                    self._free += 1
+                    for call in batch:
+                        call.is_done = True
+                    self._changed.notify_all()
+        if caller.error is not None:
+            raise caller.error
+        assert caller.rows is not None
+        return caller.rows
+
+    def _take_batch(self, caller: "_Call") -> "list[_Call]":
+        """Take a call, and as many of the others that wait as fit into its batch, in their order."""
+        batch, room = [caller], self._batch_size - len(caller.crops_u8)
+        self._waiting.remove(caller)
+        while self._waiting and len(self._waiting[0].crops_u8) <= room:
+            batch.append(self._waiting.popleft())
+            room -= len(batch[-1].crops_u8)
+        for call in batch:
+            call.is_taken = True
+        return batch
+
+    def _run(self, batch: "Sequence[_Call]") -> None:
+        try:
+            rows = self._network(np.concatenate([call.crops_u8 for call in batch]) if batch[1:] else batch[0].crops_u8)
+        except Exception as error:  # raised in all calls
+            for call in batch:
+                call.error = error
+            return
+        ends = np.cumsum([len(call.crops_u8) for call in batch])[:-1]
+        for call, part in zip(batch, np.split(rows, ends), strict=True):
+            call.rows = part
+
+
+class _Call:
+    """A call that waits for its rows, or for an error."""
+
+    def __init__(self, crops_u8: UInt8[np.ndarray, "n s s 3"]) -> None:
+        self.crops_u8 = crops_u8
+        self.rows: Float32[np.ndarray, "n d"] | None = None
+        self.error: Exception | None = None
+        self.is_taken = self.is_done = False
+
+
+def onnx_network(bundle: Bundle, providers: Sequence[str]) -> Network:
+    """Create a function that runs a bundle's network, each call in one thread.
+
+    Args:
+        bundle: with the network.
+        providers: execution providers of ONNX Runtime, each for the operators that those before it do not support.
+
+    Raises:
+        BadBundle: ONNX Runtime cannot open it.
+        FamiliarError: a provider is missing or does not start.
+    """
+    available = ort.get_available_providers()
+    if missing := [provider for provider in providers if provider not in available]:
+        raise FamiliarError(
+            f"ONNX Runtime has no {missing[0]} here; it has {', '.join(available)}. Install one that has it, such as "
+            "onnxruntime-gpu for CUDA"
+        )
+    options = session_options(dequantize_at_opening=bundle.metadata.precision == "int4-weights")
+    try:
+        session = ort.InferenceSession(bundle.onnx, options, providers=providers, enable_fallback=0)
+    except Exception as error:  # ONNX Runtime's errors share no public base
+        # The checksums are right, so the file is as it was exported.
+        raise BadBundle(
+            f"{bundle.path}: ONNX Runtime {ort.__version__} cannot open it with {', '.join(providers)}; if the network "
+            f"is newer than that, update onnxruntime ({str(error).strip()})"
+        ) from error
+    # ONNX Runtime silently falls back to the CPU if a provider finds no device or library.
+    if missing := [provider for provider in providers if provider not in session.get_providers()]:
+        raise FamiliarError(
+            f"ONNX Runtime has {missing[0]}, but it did not start: its device or its libraries are missing"
+        )
+    input_name = session.get_inputs()[0].name
+
+    def compute(crops_u8: UInt8[np.ndarray, "n s s 3"]) -> Float32[np.ndarray, "n d"]:
+        (embeddings,) = session.run(None, {input_name: crops_u8})
+        assert isinstance(embeddings, np.ndarray)
+        return embeddings
+
+    return compute
