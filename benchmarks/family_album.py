@@ -3,9 +3,8 @@
     family_album.py PHOTOS [--people-models person-mobile person-nano sface.onnx] [--pet-model pet-mobile] [--seed 0]
 
 PHOTOS contains the collections. The album has 20 people of LFW's DevTest with at least five photos, whole ones, five
-cats and five dogs, at most ten photos each: drawn by the seed. The detector `auto` finds faces and heads; a router
-sends each to the bundle of its species. Its classifier, which decides about what the detector has not labeled, is
-fitted on other individuals. All is clustered with default settings. A photo counts with its best face; one in which
+cats and five dogs, at most ten photos each: drawn by the seed. The detector `auto` finds faces and heads, and its label
+chooses the bundle of each. All is clustered with default settings. A photo counts with its best face; one in which
 nothing was found is a group of its own. A bundle that was never calibrated is calibrated on `peopleDevTrain`.
 """
 
@@ -14,19 +13,14 @@ import tempfile
 from pathlib import Path
 
 import numpy as np
-
-# TODO RoutedEmbedder
-from familiar.training.species import fit_on_photos
 from people import calibrated, gallery_clusters
 
 from familiar import Embedder, build_detector, metrics
-from familiar.datasets import DataSpec, IdentityTable, scan_folders
-from familiar.detection.detectors import WholePhoto
+from familiar.datasets import IdentityTable, scan_folders
 
 PEOPLE, MIN_PHOTOS = 20, 5
 PETS, MAX_PHOTOS = 5, 10  # of each species; photos of an individual
 FOLDERS = {"cat": "cats23_gpriamo", "dog": "dogs29_stdove", "person": "lfw_photos_devtest"}
-CROPS = {"cat": "cats23_gpriamo", "dog": "dogs29_stdove", "person": "orl_faces"}  # that the classifier is fitted on
 
 
 def main() -> None:
@@ -45,19 +39,13 @@ def main() -> None:
     counts = ", ".join(f"{len(table.names)} of {species}, {len(table)} photos" for species, table in album.items())
     print(f"Individuals of the album, seed {options.seed}: {counts}\n")
     pets = Embedder(options.pet_model)
-    crops = {
-        each: DataSpec((str(photos_folder / folder),)).read().with_max_photos(MAX_PHOTOS)
-        for each, folder in CROPS.items()
-    }
-    others = {each: table.select_identities(outside(table, album[each])) for each, table in crops.items()}
-    classifier, _ = fit_on_photos(pets, others, WholePhoto())
     print("| people by | all | cats | dogs | people | people, pairwise | groups of people / true |")
     print("|---|---|---|---|---|---|---|")
     with tempfile.TemporaryDirectory() as folder:
         for number, model in enumerate(options.people_models):
             people = calibrated(model, photos_folder, Path(folder))
-            router = RoutedEmbedder(pets, classifier, {"cat": pets, "dog": pets, "person": people})
-            groups = gallery_clusters(Path(folder, f"gallery {number}"), router, build_detector("auto"), photos)
+            models = Embedder({"cat": pets.bundle, "dog": pets.bundle, "person": people.bundle})
+            groups = gallery_clusters(Path(folder, f"gallery {number}"), models, build_detector("auto"), photos)
             rows = [np.arange(len(photos)), *(np.flatnonzero(species == each) for each in FOLDERS)]
             figures = [f"{metrics.bcubed(labels[each], groups[each]).f:.3f}" for each in rows]
             pairwise = metrics.pairwise(labels[rows[-1]], groups[rows[-1]]).f
@@ -75,12 +63,6 @@ def draw_album(photos_folder: Path, seed: int) -> dict[str, IdentityTable]:
         chosen = sorted(draw.permutation(len(table.names))[:count].tolist())
         album[species] = table.select_identities([table.names[each] for each in chosen]).with_max_photos(MAX_PHOTOS)
     return album
-
-
-def outside(table: IdentityTable, album: IdentityTable) -> list[str]:
-    """Return the names of a table's individuals that are not in the album."""
-    inside = {name.rpartition("/")[2] for name in album.names}
-    return [name for name in table.names if name.rpartition("/")[2] not in inside]
 
 
 if __name__ == "__main__":

@@ -31,7 +31,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--detector", default="none")
     options = parser.parse_args()
-    settings = EmbeddingSettings(options.model, options.detector)
+    settings = EmbeddingSettings((options.model,), options.detector)
     rates: dict[int, list[float]] = {1: [], options.workers: []}
     starts: list[float] = []
     with tempfile.TemporaryDirectory() as folder:

@@ -27,6 +27,9 @@ from support.gallery_history_checks import Operation, check_history, read_operat
 from support.gallery_writers import ROLES, Task, draw, read_log, work
 from support.mean_color_bundle import CALIBRATED, write_mean_color_bundle
 
+# Operations x kills of the long test; docs/benchmarks/trust.md has the result of 10000x60.
+LONG = tuple(map(int, os.environ.get("FAMILIAR_HISTORY_SIZE", "2000x12").split("x")))
+
 
 def prepare(root: Path, seed: int, photos: int = 20) -> Path:
     """Make a gallery with some photos, of which everything that is committed from now on is recorded."""
@@ -116,7 +119,7 @@ def check_that_false_reports_are_noticed(folder: Path, logs: list[Path]) -> None
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("operations", "kills"), [(150, 1), pytest.param(10_000, 60, marks=pytest.mark.exhaustive)])
+@pytest.mark.parametrize(("operations", "kills"), [(150, 1), pytest.param(*LONG, marks=pytest.mark.exhaustive)])
 def test_history_of_four_processes_is_that_of_one_after_another(tmp_path: Path, operations: int, kills: int):
     seed = int(os.environ.get("FAMILIAR_HISTORY_SEED") or np.random.default_rng().integers(2**31))
     sys.stdout.write(f"FAMILIAR_HISTORY_SEED={seed} draws the same operations; how they meet is up to the machine\n")

@@ -1,7 +1,6 @@
 """The faces of a photo: without duplicates, the best or a chosen one, their crops and quality scores."""
 
 from dataclasses import dataclass
-from functools import partial
 from typing import Literal
 
 import cv2
@@ -9,15 +8,19 @@ import numpy as np
 import pytest
 
 from familiar.core.errors import NoFaceFound, NothingDetected
-from familiar.core.types import Face, Photo
+from familiar.core.types import Crop, Face, Photo
+from familiar.detection.alignment import align
 from familiar.detection.detectors import CenterSquare, KnownFaces, WholePhoto
-from familiar.detection.faces import crop_photo, face_quality, find_faces, with_crop
+from familiar.detection.faces import crop_photo, face_quality, find_faces
 from familiar.photos.preprocessing import Preprocessing
 
 CROPS = Preprocessing(size_px=32, resize_px=32, mean=(0.5, 0.5, 0.5), std=(0.5, 0.5, 0.5))
 CHECKS = (np.indices((64, 64)).sum(axis=0) % 2 * 255).astype(np.uint8)[..., None].repeat(3, axis=2)
-crop_it = partial(with_crop, preprocessing=CROPS)
 PHOTO = Photo(CHECKS, "checks", (64, 64))
+
+
+def crop_it(photo: Photo, face: Face) -> tuple[Crop, None]:
+    return align(photo, face, CROPS), None
 
 
 @dataclass(frozen=True)
@@ -123,8 +126,8 @@ NO_FACE = KnownFaces({"drawn": []})
 
 @pytest.mark.parametrize(("choice", "number", "left_px"), [("best", 2, 10), (1, 1, 0), (2, 2, 10)])
 def test_faces_are_counted_from_the_left(choice: int | Literal["best"], number: int, left_px: int) -> None:
-    crop = partial(with_crop, preprocessing=Preprocessing(size_px=20))
-    photo = find_faces(DRAWN, RIGHT_AND_LEFT, crop, choice)
+    whole_box = Preprocessing(size_px=20)
+    photo = find_faces(DRAWN, RIGHT_AND_LEFT, lambda *face: (align(*face, whole_box), None), choice)
     (face,) = photo.faces
     top_px = left_px // 2
     np.testing.assert_array_equal(face.crop.rgb_u8, NUMBERED[top_px : top_px + 20, left_px : left_px + 20])

@@ -165,10 +165,10 @@ class Face:
     from_left: Annotated[int, NOT_IN_API] = 0
 
     def __post_init__(self) -> None:
-        box = Box(*self.box_xyxy_px)
-        object.__setattr__(self, "box_xyxy_px", box)
-        if box.is_empty or not all(map(math.isfinite, box)):
-            raise ValueError(f"a box must be finite with left < right and top < bottom, got {tuple(box)}")
+        object.__setattr__(self, "box_xyxy_px", Box(*self.box_xyxy_px))
+        left, top, right, bottom = self.box_xyxy_px
+        if not (-math.inf < left < right < math.inf and -math.inf < top < bottom < math.inf):
+            raise ValueError(f"a box must be finite with left < right and top < bottom, got {tuple(self.box_xyxy_px)}")
         if not 0.0 <= self.score <= 1.0:
             raise ValueError(f"score must be in [0, 1], got {self.score}")
         if self.landmarks_px is not None:

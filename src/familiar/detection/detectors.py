@@ -86,7 +86,7 @@ class DetectorSpec:
 DETECTORS: dict[str, DetectorSpec] = {
     "none": DetectorSpec("photos are crops already", WholePhoto),
     "center": DetectorSpec("the largest centered square", CenterSquare),
-    "pets": DetectorSpec("heads of cats and dogs; built in", HeadDetector, PETS),
+    "pets": DetectorSpec("heads of cats and dogs; built in", HeadDetector, frozenset(PETS)),
     "auto": DetectorSpec(
         "heads of cats and dogs, and people's faces, by YuNet if it is here; built in",
         PetsAndPeople,

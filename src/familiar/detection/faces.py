@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import cv2
 import numpy as np
@@ -42,10 +42,11 @@ class FoundFaces(DetectedPhoto[Face]):
 def find_faces(
     photo: Photo,
     detector: Detector,
-    crop: Callable[[Photo, Face], Face],
+    crop: Callable[[Photo, Face], tuple[Crop, str | None]],
     choice: Choice = "all",
     *,
     min_score: float = MIN_SCORE,
+    rate: bool = True,
 ) -> FoundFaces:
     """Detect, choose and crop faces of a photo, best first.
 
@@ -56,9 +57,10 @@ def find_faces(
     Args:
         photo: the photo to search.
         detector: finds the boxes.
-        crop: adds the crop that a network takes to a face, as `with_crop` does.
+        crop: returns the crop of a face that a network takes, and the face's species.
         choice: which faces.
         min_score: lowest score of the detector that is accepted, in [0, 1].
+        rate: whether the quality of the faces is needed.
 
     Returns:
         The faces in pixels of the file, with their crops; the number of all; and the errors of those that no network
@@ -70,20 +72,25 @@ def find_faces(
         FamiliarError: the chosen face cannot be cropped.
         ValueError: a number below 1.
     """
-    faces_of_photo = _number([face for face in _suppress_duplicates(detector.detect(photo)) if face.score >= min_score])
+    faces_of_photo = [face for face in _suppress_duplicates(detector.detect(photo)) if face.score >= min_score]
     if choice != "all":
         _check_choice(photo, len(faces_of_photo), choice, detector)
     faces: list[Face] = []
     errors: list[FamiliarError] = []
-    for face in faces_of_photo:
-        if isinstance(choice, int) and face.from_left != choice:
+    for number, face in zip(_numbers_from_left(faces_of_photo), faces_of_photo, strict=True):
+        if isinstance(choice, int) and number != choice:
             continue
         try:
-            cropped = crop(photo, face)
+            pixels, species = crop(photo, face)
         except FamiliarError as error:
             errors.append(error)
             continue
-        faces.append(_to_full_resolution(cropped, photo))
+        changes: dict[str, Any] = {"crop": pixels, "species": species, "from_left": number}
+        if rate:
+            changes["quality"] = face_quality(face, photo.size_px, pixels.rgb_u8)
+        if photo.source_size_px != photo.size_px:
+            changes |= _in_pixels_of_the_file(face, photo)
+        faces.append(replace(face, **changes))
         if choice == "best":
             break
     if not faces and choice != "all":
@@ -112,32 +119,17 @@ def crop_photo(
         FamiliarError: whatever `open_photo` raises.
     """
     detector = detector or WholePhoto()
-    photo = open_photo(source, min_side_px=min_decoded_side_px(detector, preprocessing))
+    photo = open_photo(source, min_side_px=min_decoded_side_px(detector, [preprocessing]))
 
-    def crop(photo: Photo, face: Face) -> Face:
-        return replace(face, crop=align(photo, face, preprocessing))
+    def crop(photo: Photo, face: Face) -> tuple[Crop, str | None]:
+        return align(photo, face, preprocessing), face.label
 
-    best = find_faces(photo, detector, crop, "best").faces[0].crop
+    best = find_faces(photo, detector, crop, "best", rate=False).faces[0].crop
     assert best is not None
     return best
 
 
-def with_crop(photo: Photo, face: Face, preprocessing: Preprocessing) -> Face:
-    """Return a face with its crop for a network, and its quality.
-
-    Args:
-        photo: that shows it.
-        face: in pixels of the photo.
-        preprocessing: of the network.
-
-    Raises:
-        NoFaceFound: it cannot be aligned (see `align`).
-    """
-    crop = align(photo, face, preprocessing)
-    return replace(face, crop=crop, quality=face_quality(face, photo.size_px, crop.rgb_u8))
-
-
-def min_decoded_side_px(detector: Detector, *preprocessings: Preprocessing) -> int | None:
+def min_decoded_side_px(detector: Detector, preprocessings: Sequence[Preprocessing]) -> int | None:
     """Return the `min_side_px` to load a photo with: a crop is needed at the networks' size, others in full (None).
 
     Args:
@@ -183,14 +175,18 @@ def _check_choice(photo: Photo, count: int, choice: int | str, detector: Detecto
         raise NoFaceFound(f"{photo.source}: has {pluralize(count, 'face')}, so there is no face {choice}")
 
 
-def _number(faces: Sequence[Face]) -> list[Face]:
-    """Number faces by the centers of their boxes, from left to right; they stay in their order."""
+def _numbers_from_left(faces: Sequence[Face]) -> list[int]:
+    """Number faces by the centers of their boxes, from left to right and from 1."""
+    if len(faces) == 1:
+        return [1]
     centers = [(face.box_xyxy_px.left + face.box_xyxy_px.right, face.box_xyxy_px.top) for face in faces]
-    rank = {row: number for number, row in enumerate(sorted(range(len(faces)), key=centers.__getitem__), start=1)}
-    return [replace(face, from_left=rank[row]) for row, face in enumerate(faces)]
+    order = sorted(range(len(faces)), key=centers.__getitem__)
+    return [order.index(row) + 1 for row in range(len(faces))]
 
 
-def _suppress_duplicates(faces: Sequence[Face]) -> list[Face]:
+def _suppress_duplicates(faces: list[Face]) -> list[Face]:
+    if len(faces) < 2:
+        return faces
     distinct: list[int] = []
     for row in sorted(range(len(faces)), key=lambda row: -faces[row].score):
         box = faces[row].box_xyxy_px
@@ -199,12 +195,9 @@ def _suppress_duplicates(faces: Sequence[Face]) -> list[Face]:
     return [faces[row] for row in sorted(distinct)]
 
 
-def _to_full_resolution(face: Face, photo: Photo) -> Face:
-    """Convert a face to pixels of the file, which may have been decoded at a reduced scale."""
-    if photo.source_size_px == photo.size_px:
-        return face
+def _in_pixels_of_the_file(face: Face, photo: Photo) -> dict[str, Any]:
+    """Return the box and the landmarks of a face in a photo that was decoded at a reduced scale."""
     x, y = (full / decoded for full, decoded in zip(photo.source_size_px, photo.size_px, strict=True))
     left, top, right, bottom = face.box_xyxy_px
-    landmarks = face.landmarks_px
-    scaled = None if landmarks is None else landmarks * np.array([x, y], np.float32)
-    return replace(face, box_xyxy_px=Box(left * x, top * y, right * x, bottom * y), landmarks_px=scaled)
+    landmarks = None if face.landmarks_px is None else face.landmarks_px * np.array([x, y], np.float32)
+    return {"box_xyxy_px": Box(left * x, top * y, right * x, bottom * y), "landmarks_px": landmarks}

@@ -18,15 +18,16 @@ from familiar.core.errors import BadBundle, FamiliarError, NoBundleForSpecies, U
 from familiar.core.files import absolute_path
 from familiar.core.types import Crop, Face, Photo
 from familiar.core.vectors import check_unit_rows, normalize
+from familiar.detection.alignment import align
 from familiar.detection.detector import Detector
 from familiar.detection.detectors import available_detector, build_detector
-from familiar.detection.faces import MIN_SCORE, Choice, FoundFaces, find_faces, min_decoded_side_px, with_crop
+from familiar.detection.faces import MIN_SCORE, Choice, FoundFaces, find_faces, min_decoded_side_px
 from familiar.embedding.bundle import Bundle, BundleMetadata
 from familiar.embedding.networks import Network, SharedNetwork, onnx_network
 from familiar.embedding.species import Models, open_bundles
 from familiar.embedding.zoo import shipped_bundles
 from familiar.photos.decoding import PhotoOpener, Source, load_photo
-from familiar.photos.preprocessing import stack_crops
+from familiar.photos.preprocessing import Preprocessing, stack_crops
 
 BATCH_PIXELS = 16 * 112**2  # with larger batches a core waits for memory, with smaller ones for Python
 BATCHES_AHEAD = 4  # of each thread, while the caller is busy with an earlier one
@@ -124,6 +125,10 @@ class Embedder:
         if others:
             raise FamiliarError(f"takes a single bundle, not one for each of {', '.join(self.species or ())}")
         return first
+
+    @cached_property
+    def _preprocessings(self) -> tuple[Preprocessing, ...]:
+        return tuple({bundle.metadata.preprocessing for bundle in self.all_bundles})
 
     @property
     def all_bundles(self) -> list[Bundle]:
@@ -266,6 +271,7 @@ class Embedder:
         species: str | None = None,
         flip: bool = False,
         min_score: float = MIN_SCORE,
+        rate: bool = True,
         batch_size: int | None = None,
     ) -> Iterator[FoundFaces | FamiliarError]:
         """Find and embed the faces of photos.
@@ -282,6 +288,7 @@ class Embedder:
             species: of all faces; None: what the detector says.
             flip: average each face's embedding with that of its mirror image, at twice the cost.
             min_score: detections below it are ignored, in [0, 1].
+            rate: whether the quality of the faces is needed.
             batch_size: photos per batch; None: the embedder's.
 
         Yields:
@@ -302,7 +309,13 @@ class Embedder:
         def find(source: Source) -> FoundFaces | FamiliarError:
             try:
                 return self.find_faces(
-                    source, chosen, open_photo=open_photo, choice=choice, species=species, min_score=min_score
+                    source,
+                    chosen,
+                    open_photo=open_photo,
+                    choice=choice,
+                    species=species,
+                    min_score=min_score,
+                    rate=rate,
                 )
             except FamiliarError as error:
                 # It may wait for long, and its cause refers to the photo's bytes.
@@ -335,6 +348,7 @@ class Embedder:
         choice: Choice = "all",
         species: str | None = None,
         min_score: float = MIN_SCORE,
+        rate: bool = True,
     ) -> FoundFaces:
         """Find and crop the faces of a photo, each for the bundle of its species, without embedding them.
 
@@ -345,18 +359,18 @@ class Embedder:
             choice: which faces.
             species: of all faces; None: what the detector says.
             min_score: detections below it are ignored, in [0, 1].
+            rate: whether the quality of the faces is needed.
 
         Raises:
             FamiliarError: as from `open_photo` and `detection.find_faces`.
         """
 
-        def crop(photo: Photo, face: Face) -> Face:
-            face = replace(face, species=species or face.species or face.label)
-            return with_crop(photo, face, self._part(face.species, photo.source).bundle.metadata.preprocessing)
+        def crop(photo: Photo, face: Face) -> tuple[Crop, str | None]:
+            name = species or face.species or face.label
+            return align(photo, face, self._part(name, photo.source).bundle.metadata.preprocessing), name
 
-        preprocessings = [bundle.metadata.preprocessing for bundle in self.bundles.values()]
-        photo = open_photo(source, min_side_px=min_decoded_side_px(detector, *preprocessings))
-        return find_faces(photo, detector, crop, choice, min_score=min_score)
+        photo = open_photo(source, min_side_px=min_decoded_side_px(detector, self._preprocessings))
+        return find_faces(photo, detector, crop, choice, min_score=min_score, rate=rate)
 
     def face(
         self,

@@ -42,10 +42,9 @@ class SharedNetwork:
         with self._changed:
             self._waiting.append(caller)
             self._changed.wait_for(lambda: caller.is_done or (self._free and not caller.is_taken))
-            if not caller.is_done:
-                batch = self._take_batch(caller)
-                self._free -= 1
-        if not caller.is_done:
+            batch = [] if caller.is_done else self._take_batch(caller)
+            self._free -= bool(batch)
+        if batch:
             try:
                 self._run(batch)
             finally:

@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -70,20 +70,30 @@ def embed_photos(
     >>> result.embeddings.shape  # one unit row per photo
     (4, 288)
     """
-    faces: dict[int, Face] = {}
+    embeddings: dict[int, Float32[np.ndarray, " d"]] = {}
+    species_of_rows: list[str | None] = []
     skipped: list[FamiliarError] = []
     photos = embedder.faces(
-        sources, detector, open_photo=open_photo, choice="best", species=species, flip=flip, batch_size=batch_size
+        sources,
+        detector,
+        open_photo=open_photo,
+        choice="best",
+        species=species,
+        flip=flip,
+        rate=False,
+        batch_size=batch_size,
     )
     for row, photo in enumerate(photos):
         if isinstance(photo, FamiliarError):
             skipped.append(photo)
         else:
-            faces[row] = replace(photo.faces[0], crop=None)
+            (face,) = photo.faces
+            assert face.embedding is not None
+            embeddings[row] = face.embedding
+            species_of_rows.append(face.species)
         on_photo(row + 1)
-    embeddings = stack_embeddings(faces.values()) if faces else embedder.embed([])
-    species_of_rows = tuple(face.species for face in faces.values())
-    return EmbedResult(embeddings, np.array(list(faces), np.int64), tuple(skipped), species_of_rows)
+    stacked = np.stack(list(embeddings.values())) if embeddings else embedder.embed([])
+    return EmbedResult(stacked, np.array(list(embeddings), np.int64), tuple(skipped), tuple(species_of_rows))
 
 
 def stack_embeddings(faces: Iterable[Face]) -> Float32[np.ndarray, "n d"]:

@@ -1,18 +1,18 @@
 """Detection and embedding of the photos of requests, in threads. What is embedded at once goes in common batches."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from functools import partial
 from http import HTTPStatus
 from pathlib import Path
-from typing import TypeVar
 
 from familiar.core.cpu import available_cores
-from familiar.core.errors import FamiliarError, NoFaceFound, UnreadablePhoto
+from familiar.core.errors import FamiliarError, NoFaceFound, NothingDetected, UnreadablePhoto
 from familiar.core.types import Face, Photo
+from familiar.detection.alignment import align
 from familiar.detection.detector import Detector, looked_for
-from familiar.detection.faces import Choice, FoundFaces, find_faces, min_decoded_side_px, with_crop
+from familiar.detection.faces import Choice, FoundFaces, find_faces, min_decoded_side_px
 from familiar.embedding.embedder import Embedder
 from familiar.gallery.gallery_model import build_gallery_detector
 from familiar.gallery.store.model_reference import NO_REFERENCE, ModelReference
@@ -25,7 +25,7 @@ from familiar.web.uploads import BadUpload, Upload
 
 STOPPING = "the server is stopping"
 THREADS_PER_RUN = 2  # while one embeds, the other decodes
-Result = TypeVar("Result")
+PHOTOS_AT_ONCE = 16  # of a request
 
 
 class Inference:
@@ -48,8 +48,8 @@ class Inference:
         self.detector, self.reference = detector, reference
         self._embedder = embedder
         self._limits = limits
-        self._threads = THREADS_PER_RUN * (available_cores() if embedder is None else embedder.threads)
-        self._pool = ThreadPoolExecutor(self._threads, "inference")
+        self._cores = available_cores() if embedder is None else embedder.threads
+        self._pool = ThreadPoolExecutor(THREADS_PER_RUN * self._cores, "inference")
         self._waiting = 0
         self._is_stopping = False
 
@@ -88,42 +88,27 @@ class Inference:
         Raises:
             BadUpload, UnreadablePhoto: it is no photo, or a damaged one.
         """
-        if not embed:
-            return await self._run(lambda: self._find(photo))
-        embedder = self.embedder
-        return await self._run(lambda: self._embed(embedder, photo, "all"))
+        return _result_or_raise(*await self._run([photo], "all", embed=embed))
 
     async def detect_all(
         self, photos: Sequence[Path | Upload], *, embed: bool = True
-    ) -> list[FoundFaces | BadUpload | UnreadablePhoto]:
+    ) -> list[FoundFaces | FamiliarError]:
         """Detect every face of each photo; for a bad one its error.
 
         The photos are submitted a few at a time, so that other requests get their turn.
         """
-        results: list[FoundFaces | BadUpload | UnreadablePhoto] = []
-        for start in range(0, len(photos), self._threads):
-            part = photos[start : start + self._threads]
-            detected = (self.detect(photo, embed=embed) for photo in part)
-            for result in await asyncio.gather(*detected, return_exceptions=True):
-                if not isinstance(result, FoundFaces | BadUpload | UnreadablePhoto):
-                    raise result
-                if isinstance(result, Exception):  # its cause refers to the photo's bytes
-                    result.__cause__ = result.__context__ = None
-                    result = result.with_traceback(None)
-                results.append(result)
+        is_idle = not self._waiting
+        size = max(1, min(PHOTOS_AT_ONCE, -(-len(photos) // self._cores))) if is_idle else PHOTOS_AT_ONCE
+        results: list[FoundFaces | FamiliarError] = []
+        parts = [photos[start : start + size] for start in range(0, len(photos), size)]
+        for start in range(0, len(parts), self._cores):
+            detected = (self._run(part, "all", embed=embed) for part in parts[start : start + self._cores])
+            results += [result for part in await asyncio.gather(*detected) for result in part]
         return results
 
     async def best_face(self, photo: Path | Upload) -> Face:
-        """Return a photo's best face, embedded.
-
-        Raises:
-            BadUpload, UnreadablePhoto, NoFaceFound: there is none.
-        """
-        embedder = self.embedder
-        try:
-            return (await self._run(lambda: self._embed(embedder, photo, "best"))).faces[0]
-        except NoFaceFound as error:
-            raise NoFaceFound(f"{_photo_name(photo)}: no {looked_for(self.detector)} found") from error
+        """Return a photo's best face, embedded. Raises BadUpload, UnreadablePhoto, NoFaceFound."""
+        return (await self.best_faces([photo]))[0]
 
     async def best_faces(self, photos: Sequence[Path | Upload]) -> list[Face]:
         """Return the best face of each photo, embedded.
@@ -132,18 +117,27 @@ class Inference:
             BadUpload, UnreadablePhoto, NoFaceFound: of the first file that is no photo, else of the first photo
                 without a face.
         """
-        results = await asyncio.gather(*map(self.best_face, photos), return_exceptions=True)
-        errors = [error for error in results if isinstance(error, BaseException)]
+        results = await self._run(photos, "best", embed=True)
+        errors: list[FamiliarError] = []
+        for result, photo in zip(results, photos, strict=True):
+            if isinstance(result, NothingDetected):  # its advice is for commands
+                errors.append(NoFaceFound(f"{_photo_name(photo)}: no {looked_for(self.detector)} found"))
+            elif isinstance(result, FamiliarError):
+                errors.append(result)
         if errors:
             raise min(errors, key=lambda error: not isinstance(error, BadUpload))
-        return [face for face in results if isinstance(face, Face)]
+        return [result.faces[0] for result in results if isinstance(result, FoundFaces)]
 
-    async def _run(self, work: Callable[[], Result]) -> Result:
+    async def _run(
+        self, photos: Sequence[Path | Upload], choice: Choice, *, embed: bool
+    ) -> list[FoundFaces | FamiliarError]:
+        embedder = self.embedder if embed else self._embedder
         if self._is_stopping:
             raise unavailable(STOPPING)
         if self._waiting >= self._limits.waiting_requests:
             raise unavailable("too many photos are waiting to be embedded; try again in a moment")
-        self._waiting += 1
+        work = partial(self._embed, embedder, photos, choice) if embedder and embed else partial(self._find, photos)
+        self._waiting += len(photos)
         try:
             return await asyncio.get_running_loop().run_in_executor(self._pool, work)
         except asyncio.CancelledError:
@@ -151,25 +145,30 @@ class Inference:
                 raise unavailable(STOPPING) from None
             raise
         finally:
-            self._waiting -= 1
+            self._waiting -= len(photos)
 
     # --- in the threads ---------------------------------------------------------------------------------------------
 
-    def _embed(self, embedder: Embedder, photo: Path | Upload, choice: Choice) -> FoundFaces:
-        (detected,) = embedder.faces([photo], self.detector, open_photo=self._open, choice=choice)
-        if isinstance(detected, FamiliarError):
-            raise detected
-        return detected
+    def _embed(
+        self, embedder: Embedder, photos: Sequence[Path | Upload], choice: Choice
+    ) -> list[FoundFaces | FamiliarError]:
+        return list(embedder.faces(iter(photos), self.detector, open_photo=self._open, choice=choice))
 
-    def _find(self, photo: Path | Upload) -> FoundFaces:
+    def _find(self, photos: Sequence[Path | Upload]) -> list[FoundFaces | FamiliarError]:
         bundles = [] if self._embedder is None else self._embedder.all_bundles
         preprocessing = bundles[0].metadata.preprocessing if bundles else Preprocessing()
-        decoded = self._open(photo, min_side_px=min_decoded_side_px(self.detector, preprocessing))
-        return find_faces(
-            decoded,
-            self.detector,
-            lambda photo, face: with_crop(photo, replace(face, species=face.label), preprocessing),
-        )
+        min_side_px = min_decoded_side_px(self.detector, [preprocessing])
+        results: list[FoundFaces | FamiliarError] = []
+        for photo in photos:
+            try:
+                decoded = self._open(photo, min_side_px=min_side_px)
+            except FamiliarError as error:
+                results.append(error.with_traceback(None))
+                continue
+            results.append(
+                find_faces(decoded, self.detector, lambda photo, face: (align(photo, face, preprocessing), face.label))
+            )
+        return results
 
     def _open(self, photo: Path | Upload, *, min_side_px: int | None = None) -> Photo:
         """Decode a photo at the size that detector and network need.
@@ -190,3 +189,9 @@ class Inference:
 
 def _photo_name(photo: Path | Upload) -> Path | str:
     return photo.name if isinstance(photo, Upload) else photo
+
+
+def _result_or_raise(result: FoundFaces | FamiliarError) -> FoundFaces:
+    if isinstance(result, FamiliarError):
+        raise result
+    return result

@@ -32,7 +32,7 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture
 def settings(mean_color_bundle: Path) -> EmbeddingSettings:
-    return EmbeddingSettings(str(mean_color_bundle), "none")
+    return EmbeddingSettings((str(mean_color_bundle),), "none")
 
 
 def rows_of(folder: Path) -> dict[str, list[dict[str, Any]]]:
@@ -103,7 +103,7 @@ def test_every_photo_has_its_rows_though_workers_are_killed(
     rows = rows_of(output)
     assert sorted(rows) == sorted(map(str, [*paths, broken]))
     assert {len(each) for each in rows.values()} == {1}
-    expected = embed_photos(Embedder(settings.model), paths, "none").embeddings
+    expected = embed_photos(Embedder(settings.models[0]), paths, "none").embeddings
     np.testing.assert_array_equal([rows[str(path)][0]["embedding"] for path in paths], expected)
     assert "not a photo" in rows[str(broken)][0]["error"]
     assert not list(output.glob("*.attempts"))

@@ -26,7 +26,7 @@ class BlindDetector:
 
 @pytest.fixture
 def embedder(mean_color_bundle: Path, tmp_path: Path) -> PartEmbedder:
-    return PartEmbedder(EmbeddingSettings(str(mean_color_bundle), "none"), tmp_path / "out")
+    return PartEmbedder(EmbeddingSettings((str(mean_color_bundle),), "none"), tmp_path / "out")
 
 
 @pytest.fixture
