@@ -38,7 +38,6 @@ from familiar.core.published_files import published_path
 from familiar.core.vectors import normalize
 from familiar.datasets import DataSpec, IdentityTable, read_lfw_pairs, scan_folders
 from familiar.datasets.folders import read_identity_list
-from familiar.detection import detect_and_align
 from familiar.embedding.bundle import resolve_model
 from familiar.gallery.search.listing import photos as gallery_photos
 from familiar.metrics import Pairs
@@ -116,16 +115,16 @@ def ours(embedder: Embedder, detector: Detector) -> Job:
 
 def bare(embedder: Embedder, detector: Detector, yunet: Path) -> Job:
     """Run the two networks alone; what is prepared for them takes no time."""
-    preprocessing = embedder.metadata.preprocessing
 
     def run(photos: Sequence[Path]) -> tuple[float, None]:
         decoded = [load_photo(photo) for photo in photos]
         crops: list[np.ndarray] = []
-        for photo in decoded:
+        for photo in photos:
             try:
-                crops.append(detect_and_align(photo, detector, preprocessing).rgb_u8)
+                face = embedder.find_faces(photo, detector, choice="best").faces[0]
             except NoFaceFound:
                 continue
+            crops.append(face.crop.rgb_u8)
         pixels = np.stack(crops)
         images = [np.ascontiguousarray(photo.rgb_u8[..., ::-1]) for photo in decoded]
         ways = (1, available_cores())

@@ -12,9 +12,9 @@ from familiar.core.files import write_atomically
 from familiar.core.types import Crop
 from familiar.datasets.folders import DataSpec, open_photo
 from familiar.detection.detector import Detector
-from familiar.detection.faces import crop_photo
 from familiar.embedding.bundle import Bundle, load_bundle, network_bytes, serialize_bundle
 from familiar.embedding.embedder import Embedder
+from familiar.embedding.photos import stack_embeddings
 from familiar.metrics.bootstrap import verification_replicates
 from familiar.metrics.calibration import calibrate
 from familiar.metrics.pairs import pair_similarities, sample_pairs
@@ -50,16 +50,18 @@ def calibrate_bundle(
     table = DataSpec.from_source(data).read()
     embedder = Embedder(bundle)
     crops: list[Crop] = []
+    vectors = [embedder.embed([])]
     labels: list[int] = []
-    for number, (photo, label) in enumerate(zip(table.photos, table.labels.tolist(), strict=True), 1):
-        try:
-            crops.append(crop_photo(photo, bundle.metadata.preprocessing, detector, open_photo=open_photo))
+    photos = embedder.faces(table.photos, detector or "none", open_photo=open_photo, choice="best", rate=False)
+    for number, (photo, label) in enumerate(zip(photos, table.labels.tolist(), strict=True), 1):
+        if isinstance(photo, FamiliarError):
+            on_warning(f"skipped: {photo}")
+        else:
+            crops += [face.crop for face in photo.faces if face.crop is not None]
+            vectors.append(stack_embeddings(photo.faces))
             labels.append(label)
-        except FamiliarError as error:
-            on_warning(f"skipped: {error}")
         on_photo(number, len(table))
-    identities = np.array(labels, np.int64)
-    embeddings = embedder.embed(crops)
+    identities, embeddings = np.array(labels, np.int64), np.concatenate(vectors)
     calibration = calibrate(embeddings, identities)
     if not calibration.fitted:
         raise BadDataset(

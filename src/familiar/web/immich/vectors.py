@@ -17,7 +17,6 @@ from jaxtyping import Float32, Float64
 from familiar.core.errors import FamiliarError
 from familiar.core.vectors import normalize
 from familiar.embedding.bundle import Bundle
-from familiar.metrics.calibration import uncalibrated
 
 STORED_NUMBERS = 512
 DEFAULT_DISTANCE = 0.5
@@ -102,7 +101,7 @@ def make_blocks(bundles: Sequence[Bundle]) -> dict[str, Block]:
         metadata = bundle.metadata
         if metadata.space_id in blocks:
             continue
-        threshold = (metadata.calibration or uncalibrated()).balanced.similarity
+        threshold = metadata.calibration.balanced.similarity
         if not 0 < threshold < 1:
             raise FamiliarError(
                 f"{bundle.path}: its balanced threshold is {threshold:.3f}, where 0 to 1 is needed; calibrate it with "
