@@ -121,7 +121,7 @@ def bare(embedder: Embedder, detector: Detector, yunet: Path) -> Job:
         crops: list[np.ndarray] = []
         for photo in photos:
             try:
-                face = embedder.find_faces(photo, detector, choice="best").faces[0]
+                face = embedder.detect_faces(photo, detector, choice="best").faces[0]
             except NoFaceFound:
                 continue
             crops.append(face.crop.rgb_u8)

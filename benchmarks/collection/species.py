@@ -73,7 +73,7 @@ def report_routing(models: Embedder, species: str, folder: Path, names: str) -> 
     detector = build_detector("auto")
     for photo in photos:
         try:
-            face = models.find_faces(photo, detector, open_photo=open_photo, choice="best").faces[0]
+            face = models.detect_faces(photo, detector, open_photo=open_photo, choice="best").faces[0]
         except FamiliarError:
             counts["nothing"] += 1
         else:

@@ -125,7 +125,7 @@ def test_best_face_is_the_best_that_has_a_bundle(pets: Embedder):
 
     pixels = np.concatenate([colored(rgb, "half").rgb_u8 for rgb in (BLUE, RED)], axis=1)
     pair = Photo(pixels, "pair", (pixels.shape[1], pixels.shape[0]))
-    best = pets.find_faces(pair, Halves(), open_photo=open_in_memory, choice="best")
+    best = pets.detect_faces(pair, Halves(), open_photo=open_in_memory, choice="best")
     assert ([face.from_left for face in best.faces], best.face_count) == ([2], 2)
     with pytest.raises(NoBundleForSpecies):
         pets.face(pair, Halves(), open_photo=open_in_memory, number=1)

@@ -182,7 +182,7 @@ def test_probed_photos_are_searched_among_all_photos(
     monkeypatch.setattr("familiar.evaluation.suites.robustness.MAX_PHOTOS", 10)
     opened: set[int] = set()
     monkeypatch.setattr(
-        EvaluationContext, "crop", lambda self, row, crop=EvaluationContext.crop: opened.add(row) or crop(self, row)
+        EvaluationContext, "face", lambda self, row, face=EvaluationContext.face: opened.add(row) or face(self, row)
     )
     outcome = robustness(context)
     metrics = values(outcome)

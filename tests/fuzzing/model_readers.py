@@ -69,6 +69,7 @@ def _mutate_bundle(data: bytes, dice: Random) -> bytes:
 def _prepare_bundle(folder: Path) -> Read:
     """All of a bundle is read; only the valid network is run, as its memory is not bounded (untrusted-files.md)."""
     from familiar.core.types import Face, Photo
+    from familiar.detection.alignment import align
     from familiar.embedding.bundle import load_bundle, network_bytes
     from familiar.embedding.embedder import Embedder
     from familiar.gallery.store.space import Space
@@ -77,14 +78,14 @@ def _prepare_bundle(folder: Path) -> Read:
 
     photo = Photo(np.full((40, 60, 3), 128, np.uint8), "gray", (60, 40))
     landmarks = np.array([[20, 15], [40, 15], [30, 25], [22, 33], [38, 33]], np.float32)
-    faces = [(photo, Face((5.0, 5.0, 50.0, 38.0), points, 1.0)) for points in (None, landmarks)]
+    faces = [Face((5.0, 5.0, 50.0, 38.0), points, 1.0) for points in (None, landmarks)]
 
     def open_and_run(path: Path) -> None:
         bundle = load_bundle(path)
         if network_bytes(bundle) != valid:
             return
         embedder = Embedder(bundle, threads=1)
-        embedder.embed([embedder.align(photo, face) for photo, face in faces])
+        embedder.embed([align(photo, face, bundle.metadata.preprocessing) for face in faces])
         Space.from_metadata(embedder.metadata)
 
     return reading_file(folder / "bundle.onnx", open_and_run)

@@ -13,7 +13,7 @@ import click
 from familiar.core.terminal_text import one_line
 
 if TYPE_CHECKING:  # --help imports nothing heavy
-    from familiar.detection.faces import FoundFaces
+    from familiar.detection.faces import DetectedFaces
 
 
 def prepare() -> None:
@@ -38,7 +38,7 @@ def note(text: str) -> None:
     click.echo(text, err=True)
 
 
-def note_face(photo: "FoundFaces") -> None:
+def note_face(photo: "DetectedFaces") -> None:
     """Say which face of a photo was taken, if the photo has several."""
     if photo.face_count > 1:
         name, number = one_line(photo.name), photo.faces[0].from_left

@@ -153,7 +153,8 @@ class Face:
         from_left: Its number in the photo, counted from the left and from 1; 0: not counted.
     """
 
-    # A detector gives box, landmarks, score and label, `find_faces` the number, `Embedder` all others.
+    # A detector gives box, landmarks, score and label; `find_faces` crop, quality, species and number; `Embedder` the
+    # embedding.
     box_xyxy_px: PhotoBox
     landmarks_px: Landmarks | None
     score: float

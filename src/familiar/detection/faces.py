@@ -1,4 +1,4 @@
-"""The faces of a photo: found, chosen, cropped and rated. This is the one way from a photo to crops for a network."""
+"""The faces of a photo: detected, chosen, cropped and rated."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -27,7 +27,7 @@ Choice: TypeAlias = int | Literal["best", "all"]
 
 
 @dataclass(frozen=True)
-class FoundFaces(DetectedPhoto[Face]):
+class DetectedFaces(DetectedPhoto[Face]):
     """Faces of a photo, best first: those that were chosen and can be embedded.
 
     Attributes:
@@ -47,7 +47,7 @@ def find_faces(
     *,
     min_score: float = MIN_SCORE,
     rate: bool = True,
-) -> FoundFaces:
+) -> DetectedFaces:
     """Detect, choose and crop faces of a photo, best first.
 
     Of boxes that overlap by half of the smaller one or more, only that of the highest score is kept: a face detected
@@ -96,7 +96,7 @@ def find_faces(
     if not faces and choice != "all":
         raise errors[0]
     skipped = tuple(error for error in errors if not isinstance(error, NoFaceFound))
-    return FoundFaces(str(photo.source), photo.source_size_px, tuple(faces), len(faces_of_photo), skipped)
+    return DetectedFaces(str(photo.source), photo.source_size_px, tuple(faces), len(faces_of_photo), skipped)
 
 
 def crop_photo(

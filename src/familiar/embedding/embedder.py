@@ -1,4 +1,4 @@
-"""From photos to faces to unit vectors: the one way that all of the package goes."""
+"""From photos to faces to unit vectors."""
 
 import hashlib
 from collections import deque
@@ -21,7 +21,7 @@ from familiar.core.vectors import check_unit_rows, normalize
 from familiar.detection.alignment import align
 from familiar.detection.detector import Detector
 from familiar.detection.detectors import available_detector, build_detector
-from familiar.detection.faces import MIN_SCORE, Choice, FoundFaces, find_faces, min_decoded_side_px
+from familiar.detection.faces import MIN_SCORE, Choice, DetectedFaces, find_faces, min_decoded_side_px
 from familiar.embedding.bundle import Bundle, BundleMetadata
 from familiar.embedding.networks import Network, SharedNetwork, onnx_network
 from familiar.embedding.species import Models, open_bundles
@@ -273,7 +273,7 @@ class Embedder:
         min_score: float = MIN_SCORE,
         rate: bool = True,
         batch_size: int | None = None,
-    ) -> Iterator[FoundFaces | FamiliarError]:
+    ) -> Iterator[DetectedFaces | FamiliarError]:
         """Find and embed the faces of photos.
 
         Photos are read and searched in threads, a few at a time; their faces are embedded in batches, those of a photo
@@ -289,11 +289,11 @@ class Embedder:
             flip: average each face's embedding with that of its mirror image, at twice the cost.
             min_score: detections below it are ignored, in [0, 1].
             rate: whether the quality of the faces is needed.
-            batch_size: photos per batch; None: the embedder's.
+            batch_size: photos that a thread takes at once; None: as many as the embedder's `batch_size`.
 
         Yields:
             For each source, in order, its faces, best first; or why there are none: whatever `open_photo` raises, and
-            if a face was chosen, what `find_faces` raises. Without a choice, a photo may have no face.
+            if a face was chosen, what `detect_faces` raises. Without a choice, a photo may have no face.
 
         Raises:
             BadDetector: there is none of that name.
@@ -306,9 +306,9 @@ class Embedder:
         chosen = self.detector(detector)
         self.check_species(species)
 
-        def find(source: Source) -> FoundFaces | FamiliarError:
+        def find(source: Source) -> DetectedFaces | FamiliarError:
             try:
-                return self.find_faces(
+                return self.detect_faces(
                     source,
                     chosen,
                     open_photo=open_photo,
@@ -322,13 +322,13 @@ class Embedder:
                 error.__cause__ = error.__context__ = None
                 return error.with_traceback(None)
 
-        def process(batch: Sequence[Source]) -> list[FoundFaces | FamiliarError]:
+        def process(batch: Sequence[Source]) -> list[DetectedFaces | FamiliarError]:
             photos = [find(source) for source in batch]
-            faces = [face for photo in photos if isinstance(photo, FoundFaces) for face in photo.faces]
+            faces = [face for photo in photos if isinstance(photo, DetectedFaces) for face in photo.faces]
             embedded = iter(self.embed_faces(faces, flip=flip))
             return [
                 replace(photo, faces=tuple(islice(embedded, len(photo.faces))))
-                if isinstance(photo, FoundFaces)
+                if isinstance(photo, DetectedFaces)
                 else photo
                 for photo in photos
             ]
@@ -339,7 +339,7 @@ class Embedder:
         for batch in self._in_threads(process, _batches(sources, size)):
             yield from batch
 
-    def find_faces(
+    def detect_faces(
         self,
         source: Source,
         detector: Detector,
@@ -349,7 +349,7 @@ class Embedder:
         species: str | None = None,
         min_score: float = MIN_SCORE,
         rate: bool = True,
-    ) -> FoundFaces:
+    ) -> DetectedFaces:
         """Find and crop the faces of a photo, each for the bundle of its species, without embedding them.
 
         Args:
@@ -395,7 +395,7 @@ class Embedder:
         Raises:
             FamiliarError: as from `open_photo` and `detection.find_faces`.
         """
-        photo = self.find_faces(
+        photo = self.detect_faces(
             source, self.detector(detector), open_photo=open_photo, choice=number or "best", species=species
         )
         return self.embed_faces(photo.faces, flip=flip)[0]
@@ -404,7 +404,7 @@ class Embedder:
         """Embed faces that are cropped.
 
         Args:
-            faces: as from `find_faces`.
+            faces: as from `detect_faces`.
             flip: as for `faces`.
 
         Returns:

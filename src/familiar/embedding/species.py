@@ -118,8 +118,8 @@ def assign_species(models: Sequence[Path | str]) -> dict[str, Path | str]:
     """Find the bundle of each species among several.
 
     `SPECIES=MODEL` names the species itself, several with commas between them. Any other bundle embeds the species
-    that it has means of, or those that its detector looks for; one that says neither embeds all of cats, dogs and
-    people that the others leave.
+    that it has means of, or those that its detector looks for. If a bundle says neither, it embeds all of cat, dog and
+    person that no other bundle does.
 
     Args:
         models: the bundles.

@@ -12,7 +12,7 @@ from familiar.core.errors import FamiliarError, NoFaceFound, NothingDetected, Un
 from familiar.core.types import Face, Photo
 from familiar.detection.alignment import align
 from familiar.detection.detector import Detector, looked_for
-from familiar.detection.faces import Choice, FoundFaces, find_faces, min_decoded_side_px
+from familiar.detection.faces import Choice, DetectedFaces, find_faces, min_decoded_side_px
 from familiar.embedding.embedder import Embedder
 from familiar.gallery.gallery_model import build_gallery_detector
 from familiar.gallery.store.model_reference import NO_REFERENCE, ModelReference
@@ -82,7 +82,7 @@ class Inference:
         self._is_stopping = True
         await asyncio.to_thread(self._pool.shutdown, cancel_futures=True)
 
-    async def detect(self, photo: Path | Upload, *, embed: bool = True) -> FoundFaces:
+    async def detect(self, photo: Path | Upload, *, embed: bool = True) -> DetectedFaces:
         """Detect every face of a photo.
 
         Raises:
@@ -92,14 +92,14 @@ class Inference:
 
     async def detect_all(
         self, photos: Sequence[Path | Upload], *, embed: bool = True
-    ) -> list[FoundFaces | FamiliarError]:
+    ) -> list[DetectedFaces | FamiliarError]:
         """Detect every face of each photo; for a bad one its error.
 
         The photos are submitted a few at a time, so that other requests get their turn.
         """
         is_idle = not self._waiting
         size = max(1, min(PHOTOS_AT_ONCE, -(-len(photos) // self._cores))) if is_idle else PHOTOS_AT_ONCE
-        results: list[FoundFaces | FamiliarError] = []
+        results: list[DetectedFaces | FamiliarError] = []
         parts = [photos[start : start + size] for start in range(0, len(photos), size)]
         for start in range(0, len(parts), self._cores):
             detected = (self._run(part, "all", embed=embed) for part in parts[start : start + self._cores])
@@ -126,11 +126,11 @@ class Inference:
                 errors.append(result)
         if errors:
             raise min(errors, key=lambda error: not isinstance(error, BadUpload))
-        return [result.faces[0] for result in results if isinstance(result, FoundFaces)]
+        return [result.faces[0] for result in results if isinstance(result, DetectedFaces)]
 
     async def _run(
         self, photos: Sequence[Path | Upload], choice: Choice, *, embed: bool
-    ) -> list[FoundFaces | FamiliarError]:
+    ) -> list[DetectedFaces | FamiliarError]:
         embedder = self.embedder if embed else self._embedder
         if self._is_stopping:
             raise unavailable(STOPPING)
@@ -151,14 +151,14 @@ class Inference:
 
     def _embed(
         self, embedder: Embedder, photos: Sequence[Path | Upload], choice: Choice
-    ) -> list[FoundFaces | FamiliarError]:
+    ) -> list[DetectedFaces | FamiliarError]:
         return list(embedder.faces(iter(photos), self.detector, open_photo=self._open, choice=choice))
 
-    def _find(self, photos: Sequence[Path | Upload]) -> list[FoundFaces | FamiliarError]:
+    def _find(self, photos: Sequence[Path | Upload]) -> list[DetectedFaces | FamiliarError]:
         bundles = [] if self._embedder is None else self._embedder.all_bundles
         preprocessing = bundles[0].metadata.preprocessing if bundles else Preprocessing()
         min_side_px = min_decoded_side_px(self.detector, [preprocessing])
-        results: list[FoundFaces | FamiliarError] = []
+        results: list[DetectedFaces | FamiliarError] = []
         for photo in photos:
             try:
                 decoded = self._open(photo, min_side_px=min_side_px)
@@ -191,7 +191,7 @@ def _photo_name(photo: Path | Upload) -> Path | str:
     return photo.name if isinstance(photo, Upload) else photo
 
 
-def _result_or_raise(result: FoundFaces | FamiliarError) -> FoundFaces:
+def _result_or_raise(result: DetectedFaces | FamiliarError) -> DetectedFaces:
     if isinstance(result, FamiliarError):
         raise result
     return result

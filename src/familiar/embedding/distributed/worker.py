@@ -9,7 +9,7 @@ from familiar.core.errors import FamiliarError, UnreadablePhoto
 from familiar.core.types import Face, Photo
 from familiar.datasets.folders import open_photo
 from familiar.detection.detector import Detector, looked_for
-from familiar.detection.faces import MIN_SCORE, FoundFaces
+from familiar.detection.faces import MIN_SCORE, DetectedFaces
 from familiar.embedding.distributed.parts import EmbeddedWith, PhotoFile, count_rows, part_path, write_part
 from familiar.embedding.embedder import Embedder
 from familiar.embedding.species import absolute_model
@@ -108,7 +108,7 @@ class PartEmbedder:
         attempts.unlink(missing_ok=True)
         return count_rows(path)
 
-    def _embed(self, photos: Sequence[PhotoFile], journal: "Journal") -> Iterator[FoundFaces | FamiliarError]:
+    def _embed(self, photos: Sequence[PhotoFile], journal: "Journal") -> Iterator[DetectedFaces | FamiliarError]:
         def open_noted(number: int, *, min_side_px: int | None = None) -> Photo:
             if journal.deaths_at(number) >= MAX_DEATHS:
                 raise UnreadablePhoto(f"{photos[number].name}: ended the process that read it {MAX_DEATHS} times")
@@ -126,7 +126,7 @@ class PartEmbedder:
             min_score=settings.min_score,
         )
 
-    def _rows(self, file: PhotoFile, result: FoundFaces | FamiliarError) -> Iterator[dict[str, Any]]:
+    def _rows(self, file: PhotoFile, result: DetectedFaces | FamiliarError) -> Iterator[dict[str, Any]]:
         common = {"photo": file.name, "size_bytes": file.size_bytes, "modified_ns": file.modified_ns}
         if isinstance(result, FamiliarError):
             yield common | {"error": str(result)}

@@ -7,11 +7,10 @@ import numpy as np
 from jaxtyping import Float32, Int64, UInt8
 
 from familiar.core.errors import NothingToMeasure
-from familiar.core.types import Crop, Photo
-from familiar.datasets.folders import open_photo
+from familiar.core.types import Crop, Face, Photo
 from familiar.detection.detector import Detector, looked_for
 from familiar.detection.detectors import CROP_DETECTORS, CenterSquare, WholePhoto
-from familiar.detection.faces import crop_photo
+from familiar.embedding.photos import stack_embeddings
 from familiar.evaluation.centering import center_on_collection
 from familiar.evaluation.context import REPLICATES, SEED, EvaluationContext, SuiteResult
 from familiar.evaluation.perturbation import PerturbationResult, make_setup, map_photos, run_setup
@@ -109,23 +108,24 @@ def _embed_batch(
         The rows of the photos in which a face was found, and their embeddings by kind of picture.
     """
     model = context.uncentered_model or context.model
-    embeddings = {picture: np.zeros((len(batch), context.embeddings.shape[1]), np.float32) for picture in PICTURES}
-    with_face: list[int] = []
-    for species, indices in context.rows_by_species(batch).items():
-        embedder, columns = model.only(species)
-        pictures: dict[int, tuple[Pixels, ...]] = {}
-        for index in indices.tolist():
-            photo = context.table.photos[batch[index]]
-            crop = crop_photo(photo, embedder.metadata.preprocessing, context.detector, open_photo=open_photo)
-            box = _face_box(crop, detector)
-            if box is not None:
-                pictures[index] = (crop.rgb_u8, *split_picture(crop.rgb_u8, box))
-        if not pictures:
+    rows: list[int] = []
+    faces: dict[str, list[Face]] = {picture: [] for picture in PICTURES}
+    for row in batch.tolist():
+        face = context.face(row)
+        crop = face.crop
+        assert crop is not None
+        box = _face_box(crop, detector)
+        if box is None:
             continue
-        with_face += pictures
-        for picture, pixels in zip(PICTURES, zip(*pictures.values(), strict=True), strict=True):
-            embeddings[picture][list(pictures), columns] = embedder.run(np.stack(pixels), flip=context.flip)
-    return batch[with_face], {picture: rows[with_face] for picture, rows in embeddings.items()}
+        rows.append(row)
+        pictures = (crop.rgb_u8, *split_picture(crop.rgb_u8, box))
+        for picture, pixels in zip(PICTURES, pictures, strict=True):
+            faces[picture].append(replace(face, crop=crop.map_pixels(lambda _, pixels=pixels: pixels)))
+    embeddings = {
+        picture: stack_embeddings(model.embed_faces(altered, flip=context.flip)) if rows else model.embed([])
+        for picture, altered in faces.items()
+    }
+    return np.array(rows, np.int64), embeddings
 
 
 def _face_box(crop: Crop, detector: Detector) -> Sequence[float] | None:

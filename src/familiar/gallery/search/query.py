@@ -9,7 +9,7 @@ from jaxtyping import Float32
 from familiar.core.errors import NoFaceFound, NothingDetected
 from familiar.core.types import Crop
 from familiar.detection.detector import Detector, looked_for, not_looked_for
-from familiar.detection.faces import FoundFaces
+from familiar.detection.faces import DetectedFaces
 from familiar.embedding.embedder import Embedder
 from familiar.gallery.gallery_model import gallery_detector
 from familiar.gallery.store.store import Store
@@ -54,7 +54,7 @@ def find_query(
     detector: Detector,
     face: int | None = None,
     species: str | None = None,
-) -> FoundFaces:
+) -> DetectedFaces:
     """Find the face of a photo that is compared with a gallery.
 
     Args:
@@ -69,12 +69,12 @@ def find_query(
         NoFaceFound: there is none, and a remedy is one that the gallery has.
     """
     try:
-        return embedder.find_faces(photo, detector, choice=face or "best", species=species)
+        return embedder.detect_faces(photo, detector, choice=face or "best", species=species)
     except NothingDetected as error:
         raise NoFaceFound(f"{photo}: {nothing_detected(gallery, detector)}") from error
 
 
-def embed_query(gallery: Store, embedder: Embedder, photo: FoundFaces, *, flip: bool) -> Float32[np.ndarray, " d"]:
+def embed_query(gallery: Store, embedder: Embedder, photo: DetectedFaces, *, flip: bool) -> Float32[np.ndarray, " d"]:
     """Embed the face of a query.
 
     Args:

@@ -30,7 +30,7 @@ from familiar.core.types import Face, Photo
 from familiar.core.vectors import normalize, prefix, ridge_bridge
 from familiar.detection.detector import labels_of
 from familiar.detection.detectors import CROP_DETECTORS, KnownFaces, available_detector
-from familiar.detection.faces import FoundFaces
+from familiar.detection.faces import DetectedFaces
 from familiar.embedding.embedder import Embedder
 from familiar.embedding.photos import stack_embeddings
 from familiar.gallery.clustering.automatic_calibration import calibrate_if_due
@@ -183,12 +183,12 @@ def _embed_photos(
     embedded: list[GalleryFace] = []
     done, size = 0, embedder.photos_per_batch(len(photos))
     for number, (faces, photo) in enumerate(zip(photos, embedded_photos, strict=True), start=1):
-        if isinstance(photo, FoundFaces) and photo.skipped:
+        if isinstance(photo, DetectedFaces) and photo.skipped:
             raise FamiliarError(
                 f"{photo.skipped[0]}; forget the photo, or migrate to models that have one for this species. The new "
                 "embeddings so far are kept"
             )
-        photo_faces = photo.faces if isinstance(photo, FoundFaces) else ()
+        photo_faces = photo.faces if isinstance(photo, DetectedFaces) else ()
         embedded += [face for face in photo_faces if isinstance(face, GalleryFace)]
         numbers = {face.face for face in embedded}
         all_missing += [face for face in faces if face.face not in numbers]

@@ -15,7 +15,7 @@ from familiar.core.recognition_types import (
 )
 from familiar.core.types import Face
 from familiar.core.vectors import check_unit_rows
-from familiar.detection.faces import FoundFaces
+from familiar.detection.faces import DetectedFaces
 from familiar.gallery.clustering.assignments import check_faces
 from familiar.gallery.search.search import Filter, search_identities, search_photos, verify_pair
 from familiar.gallery.search.search import verify as verify_identity_of
@@ -92,9 +92,9 @@ async def _detect_all(service: Service, files: Sequence[UploadFile], *, embed: b
     async with receive(files, service.settings.limits, skipped=skipped_uploads) as uploads:
         results = await service.inference.detect_all(uploads, embed=embed)
     skipped = [f"{upload.name}: {upload.reason}" for upload in skipped_uploads]
-    photos: list[FoundFaces] = []
+    photos: list[DetectedFaces] = []
     for result in results:
-        if isinstance(result, FoundFaces):
+        if isinstance(result, DetectedFaces):
             photos += [result] if result.faces or not result.skipped else []
             skipped += map(str, result.skipped)
         else:

@@ -11,7 +11,7 @@ from jaxtyping import Float32
 from familiar.core.errors import FamiliarError
 from familiar.core.types import Box, Face
 from familiar.detection.detectors import build_detector
-from familiar.detection.faces import MIN_SCORE, FoundFaces
+from familiar.detection.faces import MIN_SCORE, DetectedFaces
 from familiar.embedding.embedder import Embedder
 from familiar.web.errors import HttpProblem
 from familiar.web.immich.entries import DEFAULT_MIN_SCORE
@@ -90,7 +90,7 @@ class Recognition:
             if immich_score(face.score) >= min_score
         ]
 
-    async def _detect(self, model: Embedder, photo: Upload) -> tuple[Embedder, FoundFaces]:
+    async def _detect(self, model: Embedder, photo: Upload) -> tuple[Embedder, DetectedFaces]:
         return model, await self._inference[model].detect(photo)
 
     def _store(self, model: Embedder, face: Face) -> Float32[np.ndarray, "512"]:

@@ -11,7 +11,7 @@ from fastapi.responses import HTMLResponse, RedirectResponse
 from familiar.core.errors import FamiliarError, IndexUnavailable, NoFaceFound
 from familiar.core.gallery_types import SkippedPhoto
 from familiar.detection.detector import looked_for
-from familiar.detection.faces import FoundFaces
+from familiar.detection.faces import DetectedFaces
 from familiar.gallery.enrollment.enroll import enroll
 from familiar.gallery.lost_pets.candidates import Candidate, rank_candidates
 from familiar.gallery.lost_pets.found_pets import photo_ids
@@ -132,7 +132,7 @@ async def enroll_uploads(service: Service, files: list[UploadFile]) -> tuple[lis
         with_face = [
             upload
             for upload, result in zip(uploads, results, strict=True)
-            if isinstance(result, FoundFaces) and result.faces
+            if isinstance(result, DetectedFaces) and result.faces
         ]
         if not with_face:
             if errors:
