@@ -240,6 +240,7 @@ def test_names_open_the_same_bundles_again(bundles: dict[str, str], tmp_path: Pa
     again = Embedder(embedder.names)
     assert (again.names, again.space, again.species) == (embedder.names, embedder.space, embedder.species)
     assert Embedder("pet-nano").names == ("pet-nano",)
+    assert Embedder("cat=pet-nano").names == ("cat=pet-nano",)
     write_species_file(tmp_path / "family.json", {"cat": bundles["any"]})
     assert Embedder([tmp_path / "family.json"]).names == (str(tmp_path / "family.json"),)
 

@@ -9,7 +9,7 @@ from hypothesis import settings
 EXPENSIVE_SHARE = 10
 
 settings.register_profile("fast", max_examples=25, derandomize=True, database=None, deadline=None)
-settings.register_profile("thorough", max_examples=75, print_blob=True, deadline=None)
+settings.register_profile("thorough", max_examples=50, print_blob=True, deadline=None)
 settings.load_profile("fast")
 
 

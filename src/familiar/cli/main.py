@@ -70,8 +70,6 @@ EXTRA_OF = {  # which extra brings a package that may be missing
     "pymilvus": "milvus",
     "fastapi": "serve",
     "httptools": "serve",
-    "httpx2": "serve",
-    "jinja2": "serve",
     "python_multipart": "serve",
     "uvicorn": "serve",
 }

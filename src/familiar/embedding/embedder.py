@@ -24,7 +24,7 @@ from familiar.detection.detectors import available_detector, build_detector
 from familiar.detection.faces import MIN_SCORE, Choice, DetectedFaces, find_faces, min_decoded_side_px
 from familiar.embedding.bundle import Bundle, BundleMetadata
 from familiar.embedding.networks import Network, SharedNetwork, onnx_network
-from familiar.embedding.species import Models, open_bundles
+from familiar.embedding.species import SUFFIX, Models, open_bundles
 from familiar.embedding.zoo import shipped_bundles
 from familiar.photos.decoding import PhotoOpener, Source, load_photo
 from familiar.photos.preprocessing import Preprocessing, stack_crops
@@ -86,7 +86,8 @@ class Embedder:
         if not isinstance(model, str | Path | Bundle | Mapping) and len(model) == 1:
             model = model[0]
         bundles = open_bundles(model)
-        self.path: Path | None = Path(model) if isinstance(model, Path | str) and None not in bundles else None
+        is_file = isinstance(model, Path | str) and Path(model).suffix == SUFFIX
+        self.path: Path | None = Path(model) if is_file else None
         networks = {
             file_id: SharedNetwork(
                 network or onnx_network(bundle, providers or (CPU,)), self.threads, _batch_size(bundle)
