@@ -56,6 +56,10 @@ class Embedder:
     With several bundles, the embeddings of all species are rows of one length: each space has components of its own,
     and all others are zero. So the similarity of faces of the same bundle is what it is by that bundle alone, and that
     of others is 0. The species of a face is what the caller says, or else what the detector does.
+
+    Attributes:
+        threads: batches computed at once.
+        path: the species file that it was opened from; None: there is none.
     """
 
     def __init__(
