@@ -165,6 +165,7 @@ def test_skips_unreadable_photos(embedder: Embedder, tmp_path: Path):
         assert embedded.rows.tolist() == [0, 2, 4]
         assert [type(error) for error in embedded.skipped] == [UnreadablePhoto, UnreadablePhoto]
         assert ["broken" in str(embedded.skipped[0]), "empty" in str(embedded.skipped[1])] == [True, True]
+        assert embedded.skipped[0].__traceback__ is None  # its frames have the photo's bytes
     assert done == 3 * [1, 2, 3, 4, 5]
 
 

@@ -220,13 +220,17 @@ def test_sample_is_limited(embedder: Embedder, tmp_path: Path, monkeypatch: pyte
     assert metrics == part
 
 
-def test_flip_applies_to_all_pictures(embedder: Embedder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    context = crops_context(embedder, framed(tmp_path / "data", 2, "face", identities=2), flip=True)
-    flips: list[bool] = []
-    run = embedder.run
-    monkeypatch.setattr(embedder, "run", lambda crops, *, flip: flips.append(flip) or run(crops, flip=flip))
-    background(context)
-    assert set(flips) == {True}
+def test_flip_applies_to_all_pictures(embedder: Embedder, tmp_path: Path):
+    seen: list[np.ndarray] = []
+
+    def network(crops_u8: np.ndarray) -> np.ndarray:
+        seen.append(crops_u8)
+        return embedder.run(crops_u8)
+
+    single = Embedder(embedder.bundle, threads=1, network=network)
+    background(crops_context(single, framed(tmp_path / "data", 2, "face", identities=2), flip=True))
+    for plain, mirrored in zip(seen[::2], seen[1::2], strict=True):
+        np.testing.assert_array_equal(plain, mirrored[:, :, ::-1])
 
 
 # --- The detector -----------------------------------------------------------------------------------------------------

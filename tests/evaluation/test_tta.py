@@ -35,17 +35,15 @@ def halves(root: Path, identities: int, photos: int, side: int = 40, jitter: flo
     return root
 
 
-class LeftHalf(Embedder):
+@pytest.fixture
+def left_half(mean_color_bundle: Path) -> Embedder:
     """An embedder of the mean color of the left half only, so that mirror images differ."""
 
-    def _run_once(self, crops_u8: np.ndarray) -> np.ndarray:
+    def network(crops_u8: np.ndarray) -> np.ndarray:
         left_mean = crops_u8[:, :, : crops_u8.shape[2] // 2].mean(axis=(1, 2), dtype=np.float32)
         return left_mean / np.linalg.norm(left_mean, axis=1, keepdims=True)
 
-
-@pytest.fixture
-def left_half(mean_color_bundle: Path) -> Embedder:
-    return LeftHalf(mean_color_bundle, threads=2)
+    return Embedder(mean_color_bundle, threads=2, network=network)
 
 
 def slow_metrics(embeddings: np.ndarray, labels: np.ndarray, rows: np.ndarray) -> dict[str, float]:

@@ -112,6 +112,7 @@ DECISIONS = {
 @example([("name", 1, 1), ("split", 1, 1), ("merge", 2, 1)])
 @example([("name", 2, 1), ("rename", 2, 1), ("name", 1, 1)])
 @example([("name", 1, 1), ("undo", 1, 1)])
+@example([("split", 2, 1), ("merge", 1, 3)])
 @settings(expensive())
 def test_forgotten_names_are_erased_from_the_decision_log(
     tmp_path_factory: pytest.TempPathFactory, chosen: list[tuple[str, int, int]]
@@ -126,7 +127,8 @@ def test_forgotten_names_are_erased_from_the_decision_log(
         identities = rows(gallery)["identities"]
         named = [row for row in identities if row[1] == NAME]  # others may have had the name before
         for number, *_ in named or identities:
-            assert forget_identity(gallery, number).erased
+            if number in [row[0] for row in rows(gallery)["identities"]]:  # an empty one goes with the first
+                assert forget_identity(gallery, number).erased
         assert files_containing(folder, NAME.encode()) == set()
         while decisions(gallery):  # the remaining decisions can still be undone
             undo(gallery)

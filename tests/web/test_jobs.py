@@ -585,7 +585,6 @@ def all_taken_in(service: Service, *jobs: list[Path]) -> list[Progress]:
     """Run jobs one after the other, on a server that did not resume unprocessed uploads."""
 
     async def run() -> list[Progress]:
-        await service.inference.start()
         try:
             numbers = [service.jobs.submit(paths).number for paths in jobs]
             return [await ended(service.jobs, number) for number in numbers]

@@ -56,7 +56,7 @@ def test_pages_have_no_inline_scripts_or_styles(serving: Callable[..., TestClien
     token = "a long enough token"
     changes = {
         "read only": {"read_only": True},
-        "without a model": {"model": None},
+        "without a model": {"models": ()},
         "with a token": {"token": token},
     }
     client = serving(**changes.get(kind, {}))

@@ -261,7 +261,7 @@ def test_desk_can_be_read_without_writing(
     if kind == "without a model":
         with Store.open(folder) as gallery, gallery.write() as repository:
             repository.settings.set_model_reference(NO_REFERENCE)
-    reader = serving(**({"read_only": True} if kind == "read only" else {"model": None}))
+    reader = serving(**({"read_only": True} if kind == "read only" else {"models": ()}))
     for path in ("/desk", "/desk/register", f"/desk/{number}", f"/desk/{number}/1/print"):
         page = reader.get(path)
         assert page.status_code == 200, path

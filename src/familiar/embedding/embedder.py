@@ -323,9 +323,7 @@ class Embedder:
                     rate=rate,
                 )
             except FamiliarError as error:
-                # It may wait for long, and its cause refers to the photo's bytes.
-                error.__cause__ = error.__context__ = None
-                return error.with_traceback(None)
+                return _without_tracebacks(error)
 
         def process(batch: Sequence[Source]) -> list[DetectedFaces | FamiliarError]:
             photos = [find(source) for source in batch]
@@ -512,6 +510,15 @@ def _run(part: _Part, crops_u8: UInt8[np.ndarray, "n s s 3"], flip: bool) -> Flo
     except ValueError as error:
         raise BadBundle(f"{part.bundle.path}: its network does not return unit vectors ({error})") from error
     return embeddings
+
+
+def _without_tracebacks(error: FamiliarError) -> FamiliarError:
+    """Return an error that may wait for long: tracebacks, its own and those of its causes, refer to a photo's bytes."""
+    link: BaseException | None = error
+    while link is not None:
+        link.__traceback__ = None
+        link = link.__cause__ or link.__context__
+    return error
 
 
 def _batches(items: Iterable[Item], size: int) -> Iterator[list[Item]]:
