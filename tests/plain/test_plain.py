@@ -152,11 +152,3 @@ def test_training_names_the_missing_extra(tmp_path: Path):
 def plain_photo(red: int, green: int, blue: int) -> Photo:
     pixels = np.full((48, 48, 3), (red, green, blue), np.uint8)
     return Photo(cv2.GaussianBlur(pixels, (3, 3), 0), "drawn", (48, 48))
-
-
-def test_client_can_be_imported():
-    """The package that talks to a server elsewhere needs none here."""
-    from familiar.client import Client
-
-    with Client("http://127.0.0.1:9") as client, pytest.raises(Exception, match=r"127\.0\.0\.1:9"):
-        client.gallery()

@@ -70,6 +70,7 @@ EXTRA_OF = {  # which extra brings a package that may be missing
     "pymilvus": "milvus",
     "fastapi": "serve",
     "httptools": "serve",
+    "httpx2": "serve",
     "python_multipart": "serve",
     "uvicorn": "serve",
 }
