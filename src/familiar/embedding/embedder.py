@@ -90,8 +90,9 @@ class Embedder:
         if not isinstance(model, str | Path | Bundle | Mapping) and len(model) == 1:
             model = model[0]
         bundles = open_bundles(model)
-        is_file = isinstance(model, Path | str) and Path(model).suffix == SUFFIX
-        self.path: Path | None = Path(model) if is_file else None
+        self.path: Path | None = None
+        if isinstance(model, Path | str) and Path(model).suffix == SUFFIX:
+            self.path = Path(model)
         networks = {
             file_id: SharedNetwork(
                 network or onnx_network(bundle, providers or (CPU,)), self.threads, _batch_size(bundle)
