@@ -127,7 +127,7 @@ class Embedder:
         Raises:
             FamiliarError: it has several.
         """
-        first, *others = {part.bundle.file_id: part.bundle for part in self._parts.values()}.values()
+        first, *others = self.all_bundles
         if others:
             raise FamiliarError(f"takes a single bundle, not one for each of {', '.join(self.species or ())}")
         return first
@@ -324,7 +324,7 @@ class Embedder:
                     rate=rate,
                 )
             except FamiliarError as error:
-                return _without_tracebacks(error)
+                return without_tracebacks(error)
 
         def process(batch: Sequence[Source]) -> list[DetectedFaces | FamiliarError]:
             photos = [find(source) for source in batch]
@@ -513,8 +513,12 @@ def _run(part: _Part, crops_u8: UInt8[np.ndarray, "n s s 3"], flip: bool) -> Flo
     return embeddings
 
 
-def _without_tracebacks(error: FamiliarError) -> FamiliarError:
-    """Return an error that may wait for long: tracebacks, its own and those of its causes, refer to a photo's bytes."""
+def without_tracebacks(error: FamiliarError) -> FamiliarError:
+    """Return an error that may wait for long: tracebacks, its own and those of its causes, refer to a photo's bytes.
+
+    Args:
+        error: that was caught.
+    """
     link: BaseException | None = error
     while link is not None:
         link.__traceback__ = None

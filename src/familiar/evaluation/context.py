@@ -148,7 +148,9 @@ class EvaluationContext:
         species = self.species[row] if self.species else None
         detector = self.detector or WholePhoto()
         photo = self.table.photos[row]
-        return self.model.detect_faces(photo, detector, open_photo=open_photo, choice="best", species=species).faces[0]
+        return self.model.detect_faces(
+            photo, detector, open_photo=open_photo, choice="best", species=species, rate=False
+        ).faces[0]
 
     def sample_rows(self, max_photos: int) -> Int64[np.ndarray, " k"]:
         """Draw at most `max_photos` rows, ascending.

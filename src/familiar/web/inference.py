@@ -13,7 +13,7 @@ from familiar.core.types import Face, Photo
 from familiar.detection.alignment import align
 from familiar.detection.detector import Detector, looked_for
 from familiar.detection.faces import Choice, DetectedFaces, find_faces, min_decoded_side_px
-from familiar.embedding.embedder import Embedder
+from familiar.embedding.embedder import Embedder, without_tracebacks
 from familiar.gallery.gallery_model import build_gallery_detector
 from familiar.gallery.store.model_reference import NO_REFERENCE, ModelReference
 from familiar.gallery.store.store import Store
@@ -131,12 +131,11 @@ class Inference:
     async def _run(
         self, photos: Sequence[Path | Upload], choice: Choice, *, embed: bool
     ) -> list[DetectedFaces | FamiliarError]:
-        embedder = self.embedder if embed else self._embedder
+        work = partial(self._embed, self.embedder, photos, choice) if embed else partial(self._find, photos)
         if self._is_stopping:
             raise unavailable(STOPPING)
         if self._waiting >= self._limits.waiting_requests:
             raise unavailable("too many photos are waiting to be embedded; try again in a moment")
-        work = partial(self._embed, embedder, photos, choice) if embedder and embed else partial(self._find, photos)
         self._waiting += len(photos)
         try:
             return await asyncio.get_running_loop().run_in_executor(self._pool, work)
@@ -163,7 +162,7 @@ class Inference:
             try:
                 decoded = self._open(photo, min_side_px=min_side_px)
             except FamiliarError as error:
-                results.append(error.with_traceback(None))
+                results.append(without_tracebacks(error))
                 continue
             results.append(
                 find_faces(decoded, self.detector, lambda photo, face: (align(photo, face, preprocessing), face.label))

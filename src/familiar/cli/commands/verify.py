@@ -59,7 +59,7 @@ def verify(
     embedder = Embedder(models, providers=providers)
     face_detector = embedder.detector(detector, detector_model)
     photos = [
-        embedder.detect_faces(photo, face_detector, choice=choice, species=species)
+        embedder.detect_faces(photo, face_detector, choice=choice, species=species, rate=False)
         for photo, choice in zip((first, second), chosen, strict=True)
     ]
     for photo in photos:

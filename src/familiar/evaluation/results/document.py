@@ -23,7 +23,7 @@ _SETTINGS = ("seed", "interval_pairs")  # say how figures were computed
 
 @dataclass(frozen=True)
 class ModelInfo:
-    """The model. Of several bundles, `recipe` and `network` list those of its bundles.
+    """The model. Of several bundles, `recipe` and `network` list those of each.
 
     `tta`: how embeddings were averaged. `resize_px`: replaces the bundle's own preprocessing. `centered`: whether the
     means of the photos were subtracted, as a gallery does if a bundle has species means.

@@ -120,7 +120,7 @@ def _embed_batch(
         rows.append(row)
         pictures = (crop.rgb_u8, *split_picture(crop.rgb_u8, box))
         for picture, pixels in zip(PICTURES, pictures, strict=True):
-            faces[picture].append(replace(face, crop=crop.map_pixels(lambda _, pixels=pixels: pixels)))
+            faces[picture].append(replace(face, crop=replace(crop, rgb_u8=pixels)))
     embeddings = {
         picture: stack_embeddings(model.embed_faces(altered, flip=context.flip)) if rows else model.embed([])
         for picture, altered in faces.items()

@@ -69,7 +69,7 @@ def find_query(
         NoFaceFound: there is none, and a remedy is one that the gallery has.
     """
     try:
-        return embedder.detect_faces(photo, detector, choice=face or "best", species=species)
+        return embedder.detect_faces(photo, detector, choice=face or "best", species=species, rate=False)
     except NothingDetected as error:
         raise NoFaceFound(f"{photo}: {nothing_detected(gallery, detector)}") from error
 

@@ -66,9 +66,8 @@ def make_immich_app(settings: ImmichSettings) -> ASGIApp:
     Raises:
         FamiliarError: a model cannot be used.
     """
-    opened: dict[Path, Embedder] = {}
-    for path in (path for paths in settings.models.values() for path in paths):
-        opened.setdefault(path, Embedder(path, providers=settings.providers))
+    distinct = dict.fromkeys(path for paths in settings.models.values() for path in paths)
+    opened = {path: Embedder(path, providers=settings.providers) for path in distinct}
     models = {name: [opened[path] for path in paths] for name, paths in settings.models.items()}
     recognition = Recognition(models, settings.detector, settings.limits)
     upstream = None if settings.upstream is None else Upstream(settings.upstream)
