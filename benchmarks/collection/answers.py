@@ -19,10 +19,10 @@ from papers.plots import panels, save
 from familiar.core.gallery_types import Question
 from familiar.embedding.embedder import Embedder
 from familiar.evaluation.plots.chart import LIGHT, TEXT_PT
-from familiar.gallery.clustering.assignments import UNASSIGNED, load_assignments
-from familiar.gallery.clustering.cluster import cluster
-from familiar.gallery.clustering.review_queue import answer_question, propose_questions
-from familiar.gallery.enrollment.enroll import enroll_embeddings
+from familiar.gallery.cluster.cluster import cluster
+from familiar.gallery.enroll.enroll import enroll_embeddings
+from familiar.gallery.review.questions import answer_question, propose_questions
+from familiar.gallery.same.assignments import UNASSIGNED, load_assignments
 from familiar.gallery.store.space import Space
 from familiar.gallery.store.store import Store
 from familiar.metrics.clustering import contingency

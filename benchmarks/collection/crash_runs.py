@@ -154,7 +154,7 @@ def _task_process(
     """Start the task in a process; yield a function that kills it, and the pipe with its reports."""
     context = get_context("forkserver")  # forks a process that has already imported the modules
     context.set_forkserver_preload(
-        ["familiar.gallery.editing.corrections", "familiar.gallery.transfer.migrate", "PIL.Image"]
+        ["familiar.gallery.edits.corrections", "familiar.gallery.transfer.migrate", "PIL.Image"]
     )
     reports, sender = context.Pipe(duplex=False)
     process = context.Process(target=_run_in_process, args=(task, folder, photos, sender))

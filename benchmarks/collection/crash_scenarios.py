@@ -11,10 +11,10 @@ from familiar.core.calibration import Calibration, Threshold
 from familiar.core.vectors import normalize
 from familiar.embedding.bundle import Bundle, BundleMetadata
 from familiar.embedding.embedder import Embedder
-from familiar.gallery.clustering.cluster import cluster
-from familiar.gallery.editing.corrections import merge, name_identity
-from familiar.gallery.editing.forget import forget_identity
-from familiar.gallery.enrollment.enroll import enroll, enroll_embeddings
+from familiar.gallery.cluster.cluster import cluster
+from familiar.gallery.edits.corrections import merge, name_identity
+from familiar.gallery.edits.forget import forget_identity
+from familiar.gallery.enroll.enroll import enroll, enroll_embeddings
 from familiar.gallery.store.connection import find_damage
 from familiar.gallery.store.space import Space
 from familiar.gallery.store.store import Store

@@ -19,7 +19,7 @@ import numpy as np
 
 from collection.vectors import DIM, synthetic
 from familiar.core.calibration import Calibration, Threshold
-from familiar.gallery.enrollment.enroll import enroll_embeddings
+from familiar.gallery.enroll.enroll import enroll_embeddings
 from familiar.gallery.search.search import search_photos
 from familiar.gallery.store.connection import DATABASE
 from familiar.gallery.store.space import Space

@@ -18,10 +18,10 @@ from clustering import PEOPLE, Labeled, embed_collection
 
 from collection.answers import score
 from familiar.embedding.embedder import Embedder
-from familiar.gallery.clustering.album import load_album
-from familiar.gallery.clustering.cluster import cluster
-from familiar.gallery.editing.corrections import Individual, assign
-from familiar.gallery.enrollment.enroll import enroll_embeddings
+from familiar.gallery.cluster.cluster import cluster
+from familiar.gallery.edits.corrections import Individual, assign
+from familiar.gallery.enroll.enroll import enroll_embeddings
+from familiar.gallery.same.album import load_album
 from familiar.gallery.store.space import Space
 from familiar.gallery.store.store import Store
 from familiar.metrics.retrieval import retrieval_metrics

@@ -18,10 +18,10 @@ from familiar.core.files import write_atomically
 from familiar.datasets.synthetic import SyntheticSource
 from familiar.embedding.embedder import Embedder
 from familiar.evaluation.plots.chart import LIGHT, TEXT_PT, png
-from familiar.gallery.clustering.assignments import UNASSIGNED, load_assignments
-from familiar.gallery.clustering.cluster import cluster
-from familiar.gallery.clustering.review_queue import answer_question, propose_questions
-from familiar.gallery.enrollment.enroll import enroll
+from familiar.gallery.cluster.cluster import cluster
+from familiar.gallery.enroll.enroll import enroll
+from familiar.gallery.review.questions import answer_question, propose_questions
+from familiar.gallery.same.assignments import UNASSIGNED, load_assignments
 from familiar.gallery.store.space import Space
 from familiar.gallery.store.store import Store
 from familiar.photos.decoding import find_photos, load_photo, save_photo

@@ -23,9 +23,9 @@ from familiar.core.errors import FamiliarError
 from familiar.datasets.folders import DataSpec, IdentityTable, open_photo, read_identity_list
 from familiar.detection.detectors import WholePhoto, build_detector
 from familiar.embedding.embedder import Embedder
-from familiar.gallery.clustering.album import load_album
-from familiar.gallery.clustering.cluster import cluster
-from familiar.gallery.enrollment.enroll import enroll
+from familiar.gallery.cluster.cluster import cluster
+from familiar.gallery.enroll.enroll import enroll
+from familiar.gallery.same.album import load_album
 from familiar.gallery.store.space import Space
 from familiar.gallery.store.store import Store
 

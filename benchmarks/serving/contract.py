@@ -21,8 +21,8 @@ from schemathesis.python import asgi
 
 from familiar.datasets.synthetic import SyntheticPhoto
 from familiar.embedding.embedder import Embedder
-from familiar.gallery.clustering.cluster import cluster
-from familiar.gallery.enrollment.enroll import enroll
+from familiar.gallery.cluster.cluster import cluster
+from familiar.gallery.enroll.enroll import enroll
 from familiar.gallery.store.space import Space
 from familiar.gallery.store.store import Store
 from familiar.photos.decoding import save_photo

@@ -30,8 +30,8 @@ from pathlib import Path
 
 from PIL import Image
 
-from familiar.gallery.integrity.check import check
 from familiar.gallery.store.store import UPLOADED_PHOTOS, Store
+from familiar.gallery.transfer.check import check
 from serving.server import Server, request_json, serving
 
 CLIENTS = 6

@@ -22,8 +22,8 @@ from http.client import HTTPException
 from pathlib import Path
 
 from familiar.datasets.synthetic import SyntheticPhoto
-from familiar.gallery.integrity.check import check
 from familiar.gallery.store.store import Store
+from familiar.gallery.transfer.check import check
 from familiar.photos.decoding import save_photo
 from serving.server import Form, Server, request_json, serving
 

@@ -21,8 +21,8 @@ from pathlib import Path
 import httpx2
 
 from familiar.embedding.embedder import Embedder
-from familiar.gallery.clustering.cluster import cluster
-from familiar.gallery.enrollment.enroll import enroll
+from familiar.gallery.cluster.cluster import cluster
+from familiar.gallery.enroll.enroll import enroll
 from familiar.gallery.search.listing import identity_summaries
 from familiar.gallery.store.space import Space
 from familiar.gallery.store.store import Store

@@ -16,9 +16,9 @@ from playwright.sync_api import Browser, Page, sync_playwright
 from familiar.core.files import write_atomically
 from familiar.datasets.synthetic import SyntheticSource
 from familiar.embedding.embedder import Embedder
-from familiar.gallery.clustering.cluster import cluster
-from familiar.gallery.editing.corrections import name_identity
-from familiar.gallery.enrollment.enroll import enroll
+from familiar.gallery.cluster.cluster import cluster
+from familiar.gallery.edits.corrections import name_identity
+from familiar.gallery.enroll.enroll import enroll
 from familiar.gallery.lost_pets.found_pets import photo_ids
 from familiar.gallery.lost_pets.register import enter_pet
 from familiar.gallery.lost_pets.reports import Report

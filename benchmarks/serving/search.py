@@ -19,8 +19,8 @@ import numpy as np
 from collection.vectors import synthetic
 
 from familiar.core.calibration import Calibration, Threshold
-from familiar.gallery.clustering.cluster import cluster
-from familiar.gallery.enrollment.enroll import enroll_embeddings
+from familiar.gallery.cluster.cluster import cluster
+from familiar.gallery.enroll.enroll import enroll_embeddings
 from familiar.gallery.search.search import build_index, search_identities, search_photos
 from familiar.gallery.store.space import Space
 from familiar.gallery.store.store import Store

@@ -30,7 +30,7 @@ import numpy as np
 from PIL import Image
 
 from familiar.embedding.embedder import Embedder
-from familiar.gallery.enrollment.enroll import enroll
+from familiar.gallery.enroll.enroll import enroll
 from familiar.gallery.store.store import Store
 from serving.contract import drawn_gallery
 from serving.server import Server, request_json, serving

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from familiar.cli.commands.gallery import COMMANDS
-from familiar.gallery.clustering.assignments import load_assignments, resolve_face
-from familiar.gallery.editing import corrections
-from familiar.gallery.editing.undo_log import undo
+from familiar.gallery.edits import corrections
+from familiar.gallery.same.assignments import load_assignments, resolve_face
+from familiar.gallery.same.decisions import undo
 from familiar.gallery.search import search
 from familiar.gallery.store.store import Store
 from support.cli import Familiar

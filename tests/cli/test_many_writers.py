@@ -16,11 +16,11 @@ import numpy as np
 import pytest
 
 from familiar.embedding.embedder import Embedder
-from familiar.gallery.clustering.cluster import cluster
-from familiar.gallery.enrollment.enroll import enroll
-from familiar.gallery.integrity.check import check
+from familiar.gallery.cluster.cluster import cluster
+from familiar.gallery.enroll.enroll import enroll
 from familiar.gallery.store.space import Space
 from familiar.gallery.store.store import Store
+from familiar.gallery.transfer.check import check
 from support.color_album import SquareDetector
 from support.gallery_history import record_history
 from support.gallery_history_checks import Operation, check_history, read_operations

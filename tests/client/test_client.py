@@ -21,7 +21,7 @@ from familiar.core.errors import FamiliarError, UnreadablePhoto
 from familiar.core.gallery_types import IdentitySummary, Progress
 from familiar.detection.faces import crop_photo
 from familiar.embedding.embedder import Embedder
-from familiar.gallery.clustering.cluster import cluster
+from familiar.gallery.cluster.cluster import cluster
 from familiar.web.settings import Settings
 from support import color_album
 from support.server import running_server

@@ -24,7 +24,7 @@ from familiar.core.species_means import SpeciesMeans
 from familiar.datasets.folders import DataSpec
 from familiar.embedding.bundle import BundleMetadata
 from familiar.embedding.distributed.parts import EmbeddedWith
-from familiar.gallery.clustering.calibration import GalleryFit
+from familiar.gallery.same.calibration import GalleryFit
 from familiar.gallery.store.external_index import ExternalIndex
 from familiar.gallery.store.model_reference import ModelReference
 from familiar.gallery.store.space import Space

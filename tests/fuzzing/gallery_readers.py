@@ -14,7 +14,7 @@ REGISTER = b"name,status,species,place,date,contact,note\nMia,lost,cat,Home,2024
 
 
 def _gallery(folder: Path) -> Any:
-    from familiar.gallery.editing.corrections import Individual, assign
+    from familiar.gallery.edits.corrections import Individual, assign
     from familiar.gallery.store.store import Store
     from support.small_gallery import SPACE, draw_individuals, enroll_vectors
 

@@ -53,7 +53,7 @@ def _prepare_requests(folder: Path) -> Read:
     """A request is a line with the path, a line with the content type, and the body."""
     from starlette.testclient import TestClient
 
-    from familiar.gallery.clustering.cluster import cluster
+    from familiar.gallery.cluster.cluster import cluster
     from familiar.web.immich.app import ImmichSettings, make_immich_app
     from familiar.web.server import make_app
     from familiar.web.service import Service

@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 
 from familiar.core.vectors import normalize
-from familiar.gallery.clustering.album import load_album
-from familiar.gallery.clustering.assignments import load_assignments
-from familiar.gallery.clustering.calibration import calibrate, clustering_calibration
-from familiar.gallery.clustering.cluster import cluster
-from familiar.gallery.editing import corrections
-from familiar.gallery.editing.undo_log import undo
+from familiar.gallery.cluster.cluster import cluster
+from familiar.gallery.edits import corrections
+from familiar.gallery.same.album import load_album
+from familiar.gallery.same.assignments import load_assignments
+from familiar.gallery.same.calibration import calibrate, clustering_calibration
+from familiar.gallery.same.decisions import undo
 from familiar.gallery.search.listing import face_confidences
 from familiar.gallery.search.statistics import gallery_statistics
 from familiar.gallery.store.store import Store

@@ -5,12 +5,12 @@ import os
 import pytest
 
 from familiar.core.errors import NotInGallery
-from familiar.gallery.clustering.assignments import (
+from familiar.gallery.edits import corrections
+from familiar.gallery.same.assignments import (
     check_faces,
     check_identities,
     resolve_identity,
 )
-from familiar.gallery.editing import corrections
 from familiar.gallery.store.store import Store
 from support.small_gallery import draw_individuals, enroll_vectors
 

@@ -9,8 +9,11 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from familiar.core.errors import Contradiction, CorruptGallery, NothingToMeasure
-from familiar.gallery.clustering import automatic_calibration
-from familiar.gallery.clustering.calibration import (
+from familiar.gallery.cluster.cluster import cluster
+from familiar.gallery.edits import corrections
+from familiar.gallery.review.questions import answer_question, propose_questions
+from familiar.gallery.same import automatic_calibration, decisions
+from familiar.gallery.same.calibration import (
     GalleryFit,
     calibrate,
     calibration,
@@ -18,15 +21,12 @@ from familiar.gallery.clustering.calibration import (
     own_calibration,
     reset_calibration,
 )
-from familiar.gallery.clustering.cluster import cluster
-from familiar.gallery.clustering.review_queue import answer_question, propose_questions
-from familiar.gallery.editing import corrections, undo_log
-from familiar.gallery.editing.undo_log import undo
-from familiar.gallery.integrity.repair import repair
+from familiar.gallery.same.decisions import undo
 from familiar.gallery.search.search import search_identities, search_photos, verify
 from familiar.gallery.search.statistics import gallery_statistics
 from familiar.gallery.store.store import Store
 from familiar.gallery.transfer import migrate
+from familiar.gallery.transfer.repair import repair
 from support.property_tests import expensive
 from support.small_gallery import (
     SPACE,
@@ -246,7 +246,7 @@ def test_undo_restores_the_previous_calibration(
 
 
 def last_decision(gallery: Store) -> int:
-    return undo_log.decisions(gallery, 1)[0].number
+    return decisions.decisions(gallery, 1)[0].number
 
 
 def test_undo_after_a_repair_keeps_the_calibration(calibrated: Store, folder: Path):

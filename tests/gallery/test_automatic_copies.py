@@ -8,15 +8,15 @@ from pathlib import Path
 import pytest
 
 from familiar.core.errors import CannotWrite
-from familiar.gallery.editing.corrections import split
-from familiar.gallery.editing.forget import forget_identity, forget_photos
-from familiar.gallery.integrity.backup import restore
+from familiar.gallery.edits.corrections import split
+from familiar.gallery.edits.forget import forget_identity, forget_photos
 from familiar.gallery.store import automatic_copies
 from familiar.gallery.store import store as store_module
 from familiar.gallery.store.automatic_copies import copies
 from familiar.gallery.store.connection import Connection, connect
 from familiar.gallery.store.retention import Retention
 from familiar.gallery.store.store import Store
+from familiar.gallery.transfer.backup import restore
 from support.small_gallery import SPACE, draw_individuals, enroll_vectors
 
 DAY = date(2024, 5, 1)  # a Wednesday

@@ -18,15 +18,15 @@ from collection.crash_scenarios import contents
 
 from familiar.core.errors import BadGallery, CannotWrite, CorruptGallery, FamiliarError, GalleryBusy
 from familiar.core.files import content_sha256
-from familiar.gallery.editing.corrections import split
-from familiar.gallery.editing.forget import forget_photos
-from familiar.gallery.integrity.backup import MANIFEST, backup, restore
-from familiar.gallery.integrity.check import check
+from familiar.gallery.edits.corrections import split
+from familiar.gallery.edits.forget import forget_photos
 from familiar.gallery.store.automatic_copies import copies
 from familiar.gallery.store.connection import DATABASE, LOG
 from familiar.gallery.store.drafts import draft_folder
 from familiar.gallery.store.external_index import ExternalIndex, read_external_index
 from familiar.gallery.store.store import UPLOADED_PHOTOS, Store
+from familiar.gallery.transfer.backup import MANIFEST, backup, restore
+from familiar.gallery.transfer.check import check
 from familiar.neighbors.hnsw import INDEX_FILE, STAMP_FILE
 from support.damaged_gallery import damage_table, flip
 from support.small_gallery import SPACE, draw_individuals, enroll_vectors

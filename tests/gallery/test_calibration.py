@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from familiar.core.errors import NothingToMeasure
-from familiar.gallery.clustering.calibration import calibrate, calibration, clustering_calibration, reset_calibration
-from familiar.gallery.clustering.cluster import cluster
-from familiar.gallery.editing import corrections
+from familiar.gallery.cluster.cluster import cluster
+from familiar.gallery.edits import corrections
+from familiar.gallery.same.calibration import calibrate, calibration, clustering_calibration, reset_calibration
 from familiar.gallery.search.search import search_identities, search_photos
 from familiar.gallery.store.store import Store
 from familiar.metrics.calibration import calibrate as fit_calibration

@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from familiar.gallery.integrity.check import CheckResult, check
 from familiar.gallery.store.store import Store
+from familiar.gallery.transfer.check import CheckResult, check
 from support.small_gallery import DIM, draw_individuals, enroll_vectors
 
 

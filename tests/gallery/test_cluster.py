@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 
 from familiar.core.errors import Contradiction
 from familiar.core.vectors import normalize
-from familiar.gallery.clustering import cluster as cluster_module
-from familiar.gallery.clustering.assignments import load_assignments
-from familiar.gallery.clustering.cluster import cluster
-from familiar.gallery.clustering.review_queue import propose_questions
-from familiar.gallery.editing import corrections
-from familiar.gallery.integrity.check import check
+from familiar.gallery.cluster import cluster as cluster_module
+from familiar.gallery.cluster.cluster import cluster
+from familiar.gallery.edits import corrections
+from familiar.gallery.review.questions import propose_questions
+from familiar.gallery.same.assignments import load_assignments
 from familiar.gallery.store.store import Store
+from familiar.gallery.transfer.check import check
 from familiar.neighbors.clustering import cluster as cluster_embeddings
 from support.property_tests import expensive
 from support.small_gallery import (

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from familiar.gallery.clustering.assignments import UNASSIGNED, load_assignments
-from familiar.gallery.clustering.constraints import build_constraints
+from familiar.gallery.same.assignments import UNASSIGNED, load_assignments
+from familiar.gallery.same.constraints import build_constraints
 from familiar.gallery.store.store import Store
 from familiar.neighbors.constraints import Constraints
 from support.small_gallery import draw_individuals, enroll_vectors

@@ -6,12 +6,12 @@ import pytest
 
 from familiar.core.errors import Contradiction, SharedPhoto
 from familiar.core.gallery_types import Question
-from familiar.gallery.clustering.assignments import load_assignments, resolve_identity
-from familiar.gallery.clustering.cluster import cluster
-from familiar.gallery.clustering.review_queue import answer_question, propose_questions
-from familiar.gallery.editing import corrections
-from familiar.gallery.editing.corrections import Individual
-from familiar.gallery.editing.undo_log import undo
+from familiar.gallery.cluster.cluster import cluster
+from familiar.gallery.edits import corrections
+from familiar.gallery.edits.corrections import Individual
+from familiar.gallery.review.questions import answer_question, propose_questions
+from familiar.gallery.same.assignments import load_assignments, resolve_identity
+from familiar.gallery.same.decisions import undo
 from familiar.gallery.store.store import Store
 from support.small_gallery import (
     DIM,

@@ -11,12 +11,12 @@ import pytest
 from collection.crash_runs import run_and_kill, run_uninterrupted
 from collection.crash_scenarios import SCENARIOS, Contents, contents
 
-from familiar.gallery.editing.corrections import merge
-from familiar.gallery.integrity.backup import backup, restore
-from familiar.gallery.integrity.check import check
-from familiar.gallery.integrity.repair import repair
+from familiar.gallery.edits.corrections import merge
 from familiar.gallery.store.connection import DATABASE
 from familiar.gallery.store.store import Store
+from familiar.gallery.transfer.backup import backup, restore
+from familiar.gallery.transfer.check import check
+from familiar.gallery.transfer.repair import repair
 from support.damaged_gallery import damage_table
 from support.tiers import small_and_exhaustive
 

@@ -11,11 +11,11 @@ import pytest
 from collection.crash_scenarios import SCENARIOS, comparable_contents, contents, violated_invariants
 
 from familiar.core.errors import CannotWrite
-from familiar.gallery.editing.forget import forget_identity
-from familiar.gallery.integrity.backup import backup, restore
-from familiar.gallery.integrity.repair import repair
+from familiar.gallery.edits.forget import forget_identity
 from familiar.gallery.store.connection import DATABASE, translate_errors
 from familiar.gallery.store.store import Store
+from familiar.gallery.transfer.backup import backup, restore
+from familiar.gallery.transfer.repair import repair
 from support.damaged_gallery import damage_table
 
 

@@ -12,9 +12,9 @@ from PIL import ExifTags, Image
 from familiar.core.errors import SpaceMismatch, UnreadablePhoto
 from familiar.core.types import Face, Photo
 from familiar.embedding.embedder import Embedder
-from familiar.gallery.clustering.assignments import load_assignments
-from familiar.gallery.editing import corrections
-from familiar.gallery.enrollment.enroll import EnrollResult, enroll, enroll_embeddings
+from familiar.gallery.edits import corrections
+from familiar.gallery.enroll.enroll import EnrollResult, enroll, enroll_embeddings
+from familiar.gallery.same.assignments import load_assignments
 from familiar.gallery.store.store import Store
 from familiar.gallery.transfer.migrate import migrate
 from familiar.photos.decoding import load_photo, save_photo

@@ -15,7 +15,7 @@ from PIL import Image
 from familiar.core.errors import FamiliarError
 from familiar.datasets.synthetic import SyntheticPhoto
 from familiar.embedding.embedder import Embedder
-from familiar.gallery.enrollment.enroll import enroll
+from familiar.gallery.enroll.enroll import enroll
 from familiar.gallery.store.store import Store
 from fuzzing.mutators import bytes_mutator
 

@@ -12,12 +12,9 @@ import pytest
 
 from familiar.core.errors import BadGallery, FamiliarError, GalleryBusy, IndexUnavailable
 from familiar.core.species_means import SpeciesMeans
-from familiar.gallery.clustering.cluster import cluster
-from familiar.gallery.editing.forget import forget_photos
+from familiar.gallery.cluster.cluster import cluster
+from familiar.gallery.edits.forget import forget_photos
 from familiar.gallery.gallery import Gallery
-from familiar.gallery.integrity.backup import backup, restore
-from familiar.gallery.integrity.check import check
-from familiar.gallery.integrity.repair import repair
 from familiar.gallery.search import external_search
 from familiar.gallery.search.external_search import (
     SyncResult,
@@ -31,6 +28,9 @@ from familiar.gallery.search.search import search_photos
 from familiar.gallery.store import external_index, index_lock
 from familiar.gallery.store.external_index import COLLECTIONS_FILE, FILE, ExternalIndex, read_external_index
 from familiar.gallery.store.store import Store
+from familiar.gallery.transfer.backup import backup, restore
+from familiar.gallery.transfer.check import check
+from familiar.gallery.transfer.repair import repair
 from familiar.neighbors.milvus import MilvusIndex, Row
 from support.damaged_gallery import damage_table
 from support.small_gallery import DIM, SPACE, close_together, draw_individuals, enroll_vectors

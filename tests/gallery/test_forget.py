@@ -12,18 +12,18 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from familiar.core.errors import BadGallery, FamiliarError, NotInGallery
-from familiar.gallery.clustering.assignments import load_assignments
-from familiar.gallery.clustering.cluster import cluster
-from familiar.gallery.editing import corrections
-from familiar.gallery.editing.forget import ForgetResult, forget_identity, forget_photos
-from familiar.gallery.editing.manual_faces import add_face, delete_face, set_face_box
-from familiar.gallery.editing.undo_log import decisions, undo
-from familiar.gallery.integrity.check import check
+from familiar.gallery.cluster.cluster import cluster
+from familiar.gallery.edits import corrections
+from familiar.gallery.edits.forget import ForgetResult, forget_identity, forget_photos
+from familiar.gallery.edits.manual_faces import add_face, delete_face, set_face_box
+from familiar.gallery.same.assignments import load_assignments
+from familiar.gallery.same.decisions import decisions, undo
 from familiar.gallery.search import search as search_module
 from familiar.gallery.search.search import build_index, search_photos
 from familiar.gallery.store import external_index, index_lock
 from familiar.gallery.store import store as store_module
 from familiar.gallery.store.store import Store
+from familiar.gallery.transfer.check import check
 from support.property_tests import expensive
 from support.small_gallery import SPACE, draw_individuals, embedder_returning, enroll_vectors, groups, identity_of, rows
 

@@ -18,10 +18,10 @@ from click.testing import CliRunner
 
 from familiar.cli.main import familiar
 from familiar.client import Client
-from familiar.gallery.integrity.check import check
 from familiar.gallery.search import search as search_module
 from familiar.gallery.store.photos import PhotoRow
 from familiar.gallery.store.store import Store
+from familiar.gallery.transfer.check import check
 from support.drawn_cats import draw_cats
 from support.privacy_page import unlisted_files
 from support.traces import files_with, forms_of_bytes, forms_of_text, forms_of_vector

@@ -9,8 +9,8 @@ import pytest
 
 from familiar.core import files
 from familiar.core.errors import CannotWrite, NotInGallery
-from familiar.gallery.editing.forget import forget_photos
-from familiar.gallery.enrollment.enroll import enroll_embeddings
+from familiar.gallery.edits.forget import forget_photos
+from familiar.gallery.enroll.enroll import enroll_embeddings
 from familiar.gallery.store.settings import Settings
 from familiar.gallery.store.store import UPLOADED_PHOTOS, Store
 from support.small_gallery import draw_individuals, enroll_vectors

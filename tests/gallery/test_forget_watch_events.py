@@ -4,10 +4,10 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
-from familiar.gallery.clustering.cluster import cluster
-from familiar.gallery.editing import corrections
-from familiar.gallery.editing.forget import forget_identity, forget_photos
-from familiar.gallery.editing.manual_faces import delete_face
+from familiar.gallery.cluster.cluster import cluster
+from familiar.gallery.edits import corrections
+from familiar.gallery.edits.forget import forget_identity, forget_photos
+from familiar.gallery.edits.manual_faces import delete_face
 from familiar.gallery.store.store import Store
 from familiar.gallery.watching.outbox import add_event, complete_events
 from support.small_gallery import draw_individuals, enroll_vectors

@@ -9,8 +9,8 @@ from familiar.core.errors import BadBundle, BadDetector, Contradiction, NoFaceFo
 from familiar.detection.detectors import _say_replaced
 from familiar.embedding.embedder import Embedder
 from familiar.embedding.species import write_species_file
-from familiar.gallery.editing.manual_faces import delete_face, set_face_box
-from familiar.gallery.editing.undo_log import undo
+from familiar.gallery.edits.manual_faces import delete_face, set_face_box
+from familiar.gallery.same.decisions import undo
 from support.color_album import draw_photo
 from support.colored_squares import ColoredSquares, use_colored_squares
 from support.mean_color_bundle import CALIBRATED, write_mean_color_bundle

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from familiar.core.errors import BadDataset, CannotWrite
-from familiar.gallery.clustering.assignments import load_assignments, resolve_face, resolve_identity
-from familiar.gallery.clustering.cluster import cluster
-from familiar.gallery.editing import corrections
-from familiar.gallery.editing.undo_log import decisions, undo
+from familiar.gallery.cluster.cluster import cluster
+from familiar.gallery.edits import corrections
+from familiar.gallery.same.assignments import load_assignments, resolve_face, resolve_identity
+from familiar.gallery.same.decisions import decisions, undo
 from familiar.gallery.store.store import Store
 from familiar.gallery.transfer.import_export import (
     COLUMNS,

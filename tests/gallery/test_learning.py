@@ -4,16 +4,16 @@ import numpy as np
 import pytest
 
 from familiar.core.vectors import normalize
-from familiar.gallery.clustering import automatic_calibration, learning
-from familiar.gallery.clustering.album import load_album
-from familiar.gallery.clustering.assignments import load_assignments
-from familiar.gallery.clustering.calibration import clustering_calibration
-from familiar.gallery.clustering.learning import learned_rows
-from familiar.gallery.editing import corrections
-from familiar.gallery.editing.forget import forget_identity
-from familiar.gallery.editing.undo_log import decisions, undo
-from familiar.gallery.integrity.repair import repair
+from familiar.gallery.edits import corrections
+from familiar.gallery.edits.forget import forget_identity
+from familiar.gallery.same import automatic_calibration, learning
+from familiar.gallery.same.album import load_album
+from familiar.gallery.same.assignments import load_assignments
+from familiar.gallery.same.calibration import clustering_calibration
+from familiar.gallery.same.decisions import decisions, undo
+from familiar.gallery.same.learning import learned_rows
 from familiar.gallery.store.store import Store
+from familiar.gallery.transfer.repair import repair
 from support.small_gallery import DIM, enroll_vectors
 
 EACH = 6
@@ -138,7 +138,7 @@ def test_a_far_too_low_calibration_does_not_make_the_album_one_individual(lit: S
     before = load_album(lit).main
     calibrated = clustering_calibration(lit)
     monkeypatch.setattr(
-        "familiar.gallery.clustering.album.clustering_calibration",
+        "familiar.gallery.same.album.clustering_calibration",
         lambda *_: type(calibrated)(-0.9, from_gallery=True, faces=20, is_automatic=True),
     )
     assert load_album(lit).main == before

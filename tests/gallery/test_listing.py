@@ -7,8 +7,8 @@ from familiar.core.errors import NotInGallery
 from familiar.core.gallery_types import GalleryFace
 from familiar.core.types import Box
 from familiar.core.vectors import normalize
-from familiar.gallery.clustering.assignments import load_assignments
-from familiar.gallery.editing import corrections
+from familiar.gallery.edits import corrections
+from familiar.gallery.same.assignments import load_assignments
 from familiar.gallery.search import listing
 from familiar.gallery.search.statistics import gallery_statistics
 from familiar.gallery.store.store import Store

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from familiar.core.errors import Contradiction, FamiliarError, NotInGallery
-from familiar.gallery.editing import corrections
+from familiar.gallery.edits import corrections
 from familiar.gallery.lost_pets.candidates import (
     PetFilter,
     compare_pets,

@@ -7,11 +7,9 @@ from pathlib import Path
 import pytest
 
 from familiar.core.errors import Contradiction, NoFaceFound, NotInGallery, SharedPhoto
-from familiar.gallery.clustering.cluster import cluster
-from familiar.gallery.editing import corrections
-from familiar.gallery.editing.forget import forget_identity, forget_photos
-from familiar.gallery.editing.undo_log import decisions, undo
-from familiar.gallery.integrity.check import check
+from familiar.gallery.cluster.cluster import cluster
+from familiar.gallery.edits import corrections
+from familiar.gallery.edits.forget import forget_identity, forget_photos
 from familiar.gallery.lost_pets.register import (
     add_photos,
     dismiss,
@@ -23,7 +21,9 @@ from familiar.gallery.lost_pets.register import (
     set_reports,
 )
 from familiar.gallery.lost_pets.reports import MAX_CHARACTERS, Report, find_pet, has_reports, list_pets, read_status
+from familiar.gallery.same.decisions import decisions, undo
 from familiar.gallery.store.store import Store
+from familiar.gallery.transfer.check import check
 from support.pet_register import add_pet
 from support.small_gallery import draw_individuals, enroll_in_one_photo, enroll_vectors, identity_of, rows
 

@@ -3,11 +3,11 @@
 import numpy as np
 
 from familiar.core.vectors import normalize
-from familiar.gallery.clustering.assignments import UNASSIGNED
-from familiar.gallery.clustering.cluster import cluster
-from familiar.gallery.editing import corrections
-from familiar.gallery.editing.manual_faces import add_face, delete_face, set_face_box
-from familiar.gallery.editing.undo_log import undo
+from familiar.gallery.cluster.cluster import cluster
+from familiar.gallery.edits import corrections
+from familiar.gallery.edits.manual_faces import add_face, delete_face, set_face_box
+from familiar.gallery.same.assignments import UNASSIGNED
+from familiar.gallery.same.decisions import undo
 from familiar.gallery.store.store import Store
 from support.small_gallery import (
     draw_individuals,

@@ -12,12 +12,12 @@ from familiar.core.types import Face, Photo
 from familiar.detection.alignment import align
 from familiar.detection.faces import face_quality
 from familiar.embedding.embedder import Embedder
-from familiar.gallery.editing import corrections, manual_faces
-from familiar.gallery.editing.manual_faces import Box, add_face, delete_face, set_face_box
-from familiar.gallery.editing.undo_log import decisions, undo
-from familiar.gallery.enrollment.enroll import enroll
-from familiar.gallery.integrity.check import check
+from familiar.gallery.edits import corrections, manual_faces
+from familiar.gallery.edits.manual_faces import Box, add_face, delete_face, set_face_box
+from familiar.gallery.enroll.enroll import enroll
+from familiar.gallery.same.decisions import decisions, undo
 from familiar.gallery.store.store import Store
+from familiar.gallery.transfer.check import check
 from familiar.gallery.transfer.migrate import migrate
 from familiar.photos.decoding import load_photo, save_photo
 from familiar.photos.preprocessing import stack_crops

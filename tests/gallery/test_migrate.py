@@ -14,18 +14,18 @@ from familiar.core.vectors import normalize
 from familiar.detection.alignment import align
 from familiar.embedding.embedder import Embedder
 from familiar.embedding.photos import embed_photos
-from familiar.gallery.clustering.calibration import calibrate, calibration, clustering_calibration
-from familiar.gallery.clustering.cluster import cluster
-from familiar.gallery.editing import corrections
-from familiar.gallery.editing.forget import forget_photos
-from familiar.gallery.editing.manual_faces import delete_face, set_face_box
-from familiar.gallery.editing.undo_log import decisions, undo
-from familiar.gallery.enrollment.enroll import enroll
-from familiar.gallery.integrity.check import check
+from familiar.gallery.cluster.cluster import cluster
+from familiar.gallery.edits import corrections
+from familiar.gallery.edits.forget import forget_photos
+from familiar.gallery.edits.manual_faces import delete_face, set_face_box
+from familiar.gallery.enroll.enroll import enroll
+from familiar.gallery.same.calibration import calibrate, calibration, clustering_calibration
+from familiar.gallery.same.decisions import decisions, undo
 from familiar.gallery.search.search import search_photos
 from familiar.gallery.store.space import Space
 from familiar.gallery.store.store import Store
 from familiar.gallery.transfer import migrate as migrate_module
+from familiar.gallery.transfer.check import check
 from familiar.gallery.transfer.migrate import MigrationResult, migrate
 from familiar.photos.decoding import load_photo, save_photo
 from support.small_gallery import DECISION_TABLES, draw_pets, enroll_vectors, rows

@@ -12,21 +12,20 @@ from familiar.core.gallery_types import Question
 from familiar.detection.detectors import WholePhoto
 from familiar.embedding.embedder import Embedder
 from familiar.gallery import gallery as gallery_module
-from familiar.gallery.clustering import calibration as calibration_module
-from familiar.gallery.clustering import cluster as cluster_module
-from familiar.gallery.clustering import review_queue
-from familiar.gallery.clustering.assignments import load_assignments
-from familiar.gallery.clustering.cluster import cluster
-from familiar.gallery.clustering.review_queue import answer_question
-from familiar.gallery.editing import corrections, manual_faces
-from familiar.gallery.editing.forget import forget_identity
-from familiar.gallery.editing.identity_state import NO_IDENTITY, check_identity_of_faces, check_states, read_states
-from familiar.gallery.editing.undo_log import decisions, undo
-from familiar.gallery.enrollment.enroll import enroll
+from familiar.gallery.cluster import cluster as cluster_module
+from familiar.gallery.cluster.cluster import cluster
+from familiar.gallery.edits import corrections, manual_faces
+from familiar.gallery.edits.forget import forget_identity
+from familiar.gallery.edits.identity_state import NO_IDENTITY, check_identity_of_faces, check_states, read_states
+from familiar.gallery.enroll.enroll import enroll
 from familiar.gallery.gallery import Gallery
 from familiar.gallery.lost_pets import found_pets, register_table
 from familiar.gallery.lost_pets.register import set_reports
 from familiar.gallery.lost_pets.reports import Report
+from familiar.gallery.review.questions import answer_question
+from familiar.gallery.same import calibration as calibration_module
+from familiar.gallery.same.assignments import load_assignments
+from familiar.gallery.same.decisions import decisions, undo
 from familiar.gallery.store import connection as connection_module
 from familiar.gallery.store.space import Space
 from familiar.gallery.store.store import Store
@@ -99,7 +98,7 @@ def table_of(gallery: Store, text: str) -> Path:
         (gallery_module, "resolve_face", lambda gallery: Gallery(gallery, None).reject([4])),
         (gallery_module, "resolve_face", lambda gallery: Gallery(gallery, None).confirm([4])),
         (
-            review_queue,
+            questions,
             "is_still_valid",
             lambda gallery: answer_question(gallery, Question("merge", 1, 4, 1, 2, 0.0, 0.0, 0.0), True),
         ),

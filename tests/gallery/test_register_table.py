@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from familiar.core.errors import BadDataset
-from familiar.gallery.editing import corrections
-from familiar.gallery.editing.undo_log import decisions, undo
+from familiar.gallery.edits import corrections
 from familiar.gallery.lost_pets.candidates import PetFilter
 from familiar.gallery.lost_pets.register import set_reports
 from familiar.gallery.lost_pets.register_table import (
@@ -18,6 +17,7 @@ from familiar.gallery.lost_pets.register_table import (
     import_register,
 )
 from familiar.gallery.lost_pets.reports import Report, find_pet, has_reports, list_pets
+from familiar.gallery.same.decisions import decisions, undo
 from familiar.gallery.store.store import Store
 from support.small_gallery import SPACE, draw_individuals, enroll_vectors
 

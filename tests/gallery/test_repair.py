@@ -11,13 +11,13 @@ import pytest
 from collection.crash_scenarios import Contents, contents, embedder
 
 from familiar.core.errors import BadGallery, CorruptGallery, GalleryBusy
-from familiar.gallery.clustering.calibration import calibration
-from familiar.gallery.enrollment.enroll import enroll_embeddings
-from familiar.gallery.integrity.check import check
-from familiar.gallery.integrity.repair import RepairResult, repair
+from familiar.gallery.enroll.enroll import enroll_embeddings
+from familiar.gallery.same.calibration import calibration
 from familiar.gallery.store.connection import DATABASE, LOG, connect
 from familiar.gallery.store.space import Space
 from familiar.gallery.store.store import UPLOADED_PHOTOS, Store
+from familiar.gallery.transfer.check import check
+from familiar.gallery.transfer.repair import RepairResult, repair
 from support.damaged_gallery import create_gallery_with_every_table, damage_table, flip, write_as_foreign_program
 from support.small_gallery import draw_individuals, enroll_vectors
 from support.tiers import small_and_exhaustive

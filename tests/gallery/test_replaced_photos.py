@@ -10,13 +10,13 @@ import pytest
 
 from familiar.core.errors import Contradiction, FamiliarError, NotInGallery
 from familiar.embedding.embedder import Embedder
-from familiar.gallery.clustering.assignments import load_assignments, resolve_face
-from familiar.gallery.editing import corrections
-from familiar.gallery.editing.forget import forget_photos
-from familiar.gallery.enrollment.enroll import EnrollResult, enroll, enroll_embeddings
+from familiar.gallery.edits import corrections
+from familiar.gallery.edits.forget import forget_photos
+from familiar.gallery.enroll.enroll import EnrollResult, enroll, enroll_embeddings
 from familiar.gallery.gallery import Gallery
-from familiar.gallery.integrity.check import check
+from familiar.gallery.same.assignments import load_assignments, resolve_face
 from familiar.gallery.store.store import Store
+from familiar.gallery.transfer.check import check
 from familiar.gallery.transfer.import_export import export_csv, export_folders, import_csv, import_folders
 from familiar.gallery.transfer.xmp_export import export_xmp
 from familiar.gallery.transfer.xmp_import import import_xmp
@@ -231,7 +231,7 @@ def test_unreadable_file_is_not_used_and_can_be_forgotten_by_number(
     def fail(path: Path) -> bytes:
         raise PermissionError(13, "Permission denied", str(path))
 
-    monkeypatch.setattr("familiar.gallery.photo_paths.content_sha256", fail)
+    monkeypatch.setattr("familiar.gallery.store.photo_paths.content_sha256", fail)
     assert export_folders(gallery, tmp_path / "out").skipped == (f"{photo}: cannot be read (Permission denied)",)
     with pytest.raises(FamiliarError, match="cannot be read"):
         forget_photos(gallery, [photo])

@@ -1,7 +1,7 @@
 """When a gallery has faces that are still to be clustered."""
 
-from familiar.gallery.clustering.cluster import cluster
-from familiar.gallery.editing.undo_log import undo
+from familiar.gallery.cluster.cluster import cluster
+from familiar.gallery.same.decisions import undo
 from familiar.gallery.store.store import Store
 from support.small_gallery import draw_individuals, enroll_vectors
 

@@ -5,19 +5,19 @@ import pytest
 
 from familiar.core.gallery_types import Question
 from familiar.core.vectors import normalize
-from familiar.gallery.clustering import review_candidates
-from familiar.gallery.clustering.album import unknown_uncertainty
-from familiar.gallery.clustering.cluster import cluster
-from familiar.gallery.clustering.review_candidates import SAME_BY_MERGE
-from familiar.gallery.clustering.review_queue import (
+from familiar.gallery.cluster.cluster import cluster
+from familiar.gallery.edits import corrections
+from familiar.gallery.review import candidates
+from familiar.gallery.review.candidates import SAME_BY_MERGE
+from familiar.gallery.review.questions import (
     MIN_GAIN,
     answer_question,
     doubtful_identities,
     estimate_answers_left,
     propose_questions,
 )
-from familiar.gallery.editing import corrections
-from familiar.gallery.editing.undo_log import undo
+from familiar.gallery.same.album import unknown_uncertainty
+from familiar.gallery.same.decisions import undo
 from familiar.gallery.search.statistics import gallery_statistics
 from familiar.gallery.store.store import Store
 from familiar.neighbors.clustering import size_penalized_cosine
@@ -150,7 +150,7 @@ def test_answers_left_count_the_questions_that_matter(gallery: Store):
 
 @pytest.mark.parametrize(("sizes", "kind"), [((2, 2), "merge"), ((1, 2), "move"), ((2, 1), "move"), ((1, 1), "split")])
 def test_answer_same_joins_the_two_clusters(gallery: Store, sizes: tuple[int, int], kind: str):
-    from familiar.gallery.editing.undo_log import decisions
+    from familiar.gallery.same.decisions import decisions
 
     rows_of_both = [np.repeat(row_at(1, 0, 1), sizes[0], axis=0), np.repeat(row_at(0.5, 0, 1), sizes[1], axis=0)]
     faces = enroll_vectors(gallery, np.concatenate(rows_of_both))
@@ -201,12 +201,12 @@ def test_each_cluster_appears_once_per_list(gallery: Store):
 
 def test_concurrent_enrollment_does_not_break_proposals(gallery: Store, folder, monkeypatch: pytest.MonkeyPatch):
     enroll_vectors(gallery, draw_individuals([1, 1, 1]))
-    cannot_link_keys = review_candidates._cannot_link_keys
+    cannot_link_keys = candidates._cannot_link_keys
 
     def enroll_then_read(*arguments):
         with Store.open(folder) as writer:
             enroll_in_one_photo(writer, draw_individuals([2]), "twins")
         return cannot_link_keys(*arguments)
 
-    monkeypatch.setattr(review_candidates, "_cannot_link_keys", enroll_then_read)
+    monkeypatch.setattr(candidates, "_cannot_link_keys", enroll_then_read)
     assert len(propose_questions(gallery)) == 1

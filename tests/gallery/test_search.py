@@ -12,9 +12,9 @@ from familiar.core.calibration import Calibration
 from familiar.core.errors import FamiliarError, NotInGallery
 from familiar.core.species_means import SpeciesMeans
 from familiar.core.vectors import normalize
-from familiar.gallery.clustering.assignments import load_assignments
-from familiar.gallery.clustering.cluster import cluster
-from familiar.gallery.editing import corrections, forget
+from familiar.gallery.cluster.cluster import cluster
+from familiar.gallery.edits import corrections, forget
+from familiar.gallery.same.assignments import load_assignments
 from familiar.gallery.search import search as search_module
 from familiar.gallery.search.filters import Filter
 from familiar.gallery.search.search import (

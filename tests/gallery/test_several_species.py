@@ -16,14 +16,14 @@ from familiar.core.vectors import normalize
 from familiar.detection.detectors import DETECTORS, DetectorSpec
 from familiar.embedding.embedder import Embedder
 from familiar.embedding.photos import embed_photos
-from familiar.gallery.clustering.album import load_album
-from familiar.gallery.clustering.assignments import load_assignments
-from familiar.gallery.clustering.calibration import calibrate, calibration, own_calibrations, reset_calibration
-from familiar.gallery.clustering.cluster import cluster
-from familiar.gallery.editing import corrections, manual_faces
-from familiar.gallery.editing.undo_log import undo
-from familiar.gallery.enrollment.enroll import enroll
+from familiar.gallery.cluster.cluster import cluster
+from familiar.gallery.edits import corrections, manual_faces
+from familiar.gallery.enroll.enroll import enroll
 from familiar.gallery.gallery import Gallery
+from familiar.gallery.same.album import load_album
+from familiar.gallery.same.assignments import load_assignments
+from familiar.gallery.same.calibration import calibrate, calibration, own_calibrations, reset_calibration
+from familiar.gallery.same.decisions import undo
 from familiar.gallery.search.listing import face_confidences
 from familiar.gallery.search.search import Filter, search_identities, search_photos, verify, verify_pair
 from familiar.gallery.store.space import Space

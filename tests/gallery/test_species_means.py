@@ -11,10 +11,10 @@ from familiar.core.calibration import Calibration, Threshold
 from familiar.core.species_means import SpeciesMeans
 from familiar.core.vectors import normalize
 from familiar.embedding.embedder import Embedder
-from familiar.gallery.clustering.calibration import calibrate, calibration
-from familiar.gallery.clustering.cluster import cluster
-from familiar.gallery.editing import corrections
-from familiar.gallery.enrollment.enroll import enroll
+from familiar.gallery.cluster.cluster import cluster
+from familiar.gallery.edits import corrections
+from familiar.gallery.enroll.enroll import enroll
+from familiar.gallery.same.calibration import calibrate, calibration
 from familiar.gallery.search.search import search_identities, search_photos, verify, verify_pair
 from familiar.gallery.store.space import Space
 from familiar.gallery.store.store import Store

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from familiar.gallery.clustering.assignments import resolve_face
-from familiar.gallery.clustering.cluster import cluster
-from familiar.gallery.editing import corrections
-from familiar.gallery.editing.undo_log import undo
+from familiar.gallery.cluster.cluster import cluster
+from familiar.gallery.edits import corrections
+from familiar.gallery.same.assignments import resolve_face
+from familiar.gallery.same.decisions import undo
 from familiar.gallery.search import search
 from familiar.gallery.search.statistics import MAX_DECISIONS, gallery_statistics
 from support.color_album import create_gallery, draw_album, draw_photo

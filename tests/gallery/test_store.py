@@ -17,17 +17,17 @@ import numpy as np
 import pytest
 
 from familiar.core.errors import BadGallery, CannotWrite, CorruptGallery, GalleryBusy, SpaceMismatch
-from familiar.gallery.clustering.assignments import load_assignments
-from familiar.gallery.editing.undo_log import decision, undo
-from familiar.gallery.enrollment.enroll import enroll_embeddings
-from familiar.gallery.integrity.check import check
-from familiar.gallery.integrity.repair import repair
+from familiar.gallery.enroll.enroll import enroll_embeddings
+from familiar.gallery.same.assignments import load_assignments
+from familiar.gallery.same.decisions import decision, undo
 from familiar.gallery.store import schema
 from familiar.gallery.store.automatic_copies import copies, require_intact
 from familiar.gallery.store.connection import DATABASE, LOG, Connection, connect
 from familiar.gallery.store.recovery import recover
 from familiar.gallery.store.space import Space
 from familiar.gallery.store.store import Store
+from familiar.gallery.transfer.check import check
+from familiar.gallery.transfer.repair import repair
 from support.damaged_gallery import create_gallery_with_every_table
 from support.small_gallery import DIM, SPACE, draw_individuals, enroll_vectors, rows
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from familiar import Gallery
 from familiar.core.errors import SpaceMismatch
 from familiar.core.vectors import normalize
-from familiar.gallery.clustering.assignments import UNASSIGNED
+from familiar.gallery.same.assignments import UNASSIGNED
 from familiar.gallery.store.space import Space
 from familiar.gallery.store.store import Store
 from familiar.metrics.calibration import uncalibrated

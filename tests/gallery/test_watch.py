@@ -8,9 +8,9 @@ import pytest
 
 from familiar.core.errors import FamiliarError, GalleryBusy
 from familiar.core.gallery_types import ClusterResult
-from familiar.gallery.clustering.cluster import cluster
-from familiar.gallery.editing.corrections import name_identity
-from familiar.gallery.editing.forget import forget_photos
+from familiar.gallery.cluster.cluster import cluster
+from familiar.gallery.edits.corrections import name_identity
+from familiar.gallery.edits.forget import forget_photos
 from familiar.gallery.store.store import Store
 from familiar.gallery.watching import events, outbox, watch
 from familiar.gallery.watching.settings import watch_lock

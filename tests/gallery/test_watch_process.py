@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from familiar.gallery.integrity.check import check
 from familiar.gallery.store.store import Store
+from familiar.gallery.transfer.check import check
 from support.small_gallery import draw_pets
 from support.tiers import small_and_exhaustive
 from support.webhook_receiver import Receiver, running_receiver

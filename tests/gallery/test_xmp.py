@@ -16,15 +16,15 @@ from PIL import Image
 from familiar.core.errors import UnreadablePhoto
 from familiar.core.types import Box, Face, Photo
 from familiar.embedding.embedder import Embedder
-from familiar.gallery.clustering.assignments import load_assignments
-from familiar.gallery.editing.corrections import Individual, assign, name_identity
-from familiar.gallery.editing.undo_log import decisions, undo
-from familiar.gallery.enrollment.enroll import enroll
-from familiar.gallery.integrity.check import check
+from familiar.gallery.edits.corrections import Individual, assign, name_identity
+from familiar.gallery.enroll.enroll import enroll
+from familiar.gallery.same.assignments import load_assignments
+from familiar.gallery.same.decisions import decisions, undo
 from familiar.gallery.store.photos import Photos
 from familiar.gallery.store.space import Space
 from familiar.gallery.store.store import Store
 from familiar.gallery.transfer import xmp_export
+from familiar.gallery.transfer.check import check
 from familiar.gallery.transfer.xmp_export import XmpExportResult, export_xmp
 from familiar.gallery.transfer.xmp_import import import_xmp
 from familiar.photos.decoding import load_photo

@@ -6,7 +6,7 @@ import numpy as np
 
 from familiar.core.types import Face, Photo
 from familiar.embedding.embedder import Embedder
-from familiar.gallery.enrollment.enroll import enroll
+from familiar.gallery.enroll.enroll import enroll
 from familiar.gallery.store.space import Space
 from familiar.gallery.store.store import Store
 from familiar.photos.decoding import save_photo

@@ -8,9 +8,9 @@ from pathlib import Path
 
 from collection.crash_scenarios import SCENARIOS
 
-from familiar.gallery.clustering.assignments import load_assignments
-from familiar.gallery.editing.corrections import merge, reject
-from familiar.gallery.editing.manual_faces import delete_face
+from familiar.gallery.edits.corrections import merge, reject
+from familiar.gallery.edits.manual_faces import delete_face
+from familiar.gallery.same.assignments import load_assignments
 from familiar.gallery.store.connection import DATABASE, connect
 from familiar.gallery.store.store import Store
 

@@ -26,10 +26,10 @@ from familiar.core.errors import FamiliarError
 from familiar.core.gallery_types import Question
 from familiar.core.types import Photo
 from familiar.embedding.embedder import Embedder
-from familiar.gallery.clustering.assignments import load_assignments
-from familiar.gallery.editing import undo_log
-from familiar.gallery.enrollment.enroll import enroll
+from familiar.gallery.enroll.enroll import enroll
 from familiar.gallery.gallery import Gallery
+from familiar.gallery.same import decisions
+from familiar.gallery.same.assignments import load_assignments
 from familiar.gallery.search.listing import counts
 from familiar.gallery.store import automatic_copies, store
 from familiar.gallery.store.connection import DATABASE, Connection, connect
@@ -233,7 +233,7 @@ def read_all(gallery: Store) -> dict[str, Any]:
             "by_user": assignments.by_user.tolist(),
             "names": {str(number): name for number, name in assignments.names.items()},
             "counts": asdict(counts(gallery)),
-            "decisions": [decision.number for decision in undo_log.decisions(gallery, 5)],
+            "decisions": [decision.number for decision in decisions.decisions(gallery, 5)],
         }
 
 

@@ -4,7 +4,7 @@ import zlib
 from pathlib import Path
 
 from familiar.datasets.synthetic import SyntheticPhoto
-from familiar.gallery.editing import corrections
+from familiar.gallery.edits import corrections
 from familiar.gallery.lost_pets.register import set_reports
 from familiar.gallery.lost_pets.reports import Report
 from familiar.gallery.store.store import Store

@@ -15,10 +15,10 @@ from familiar.core.types import Face, Photo
 from familiar.core.vectors import normalize
 from familiar.datasets.synthetic import SyntheticPhoto
 from familiar.embedding.embedder import Embedder
-from familiar.gallery.clustering.assignments import UNASSIGNED, load_assignments
-from familiar.gallery.editing import manual_faces
-from familiar.gallery.editing.manual_faces import Box
-from familiar.gallery.enrollment.enroll import enroll_embeddings
+from familiar.gallery.edits import manual_faces
+from familiar.gallery.edits.manual_faces import Box
+from familiar.gallery.enroll.enroll import enroll_embeddings
+from familiar.gallery.same.assignments import UNASSIGNED, load_assignments
 from familiar.gallery.store.space import Space
 from familiar.gallery.store.store import Store
 from familiar.metrics.calibration import calibrate

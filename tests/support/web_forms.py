@@ -8,7 +8,7 @@ from urllib.parse import parse_qs, urlsplit
 import httpx2
 from starlette.testclient import TestClient
 
-from familiar.gallery.clustering.assignments import load_assignments
+from familiar.gallery.same.assignments import load_assignments
 from familiar.gallery.store.store import Store
 from familiar.web.server import make_app
 from familiar.web.service import Service

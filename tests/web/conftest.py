@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from starlette.testclient import TestClient
 
-from familiar.gallery.clustering.cluster import cluster
+from familiar.gallery.cluster.cluster import cluster
 from familiar.gallery.store.store import Store
 from familiar.web.server import make_app
 from familiar.web.service import Service

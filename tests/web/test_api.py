@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from starlette.testclient import TestClient
 
-from familiar.gallery.editing import corrections
+from familiar.gallery.edits import corrections
 from familiar.gallery.search import listing
 from familiar.gallery.store.store import Store
 from familiar.web.server import make_app

@@ -14,7 +14,7 @@ from starlette.testclient import TestClient
 from familiar.core.calibration import Calibration, Threshold
 from familiar.detection.faces import crop_photo
 from familiar.embedding.embedder import Embedder
-from familiar.gallery.clustering.calibration import GalleryFit, store_own_calibrations
+from familiar.gallery.same.calibration import GalleryFit, store_own_calibrations
 from familiar.gallery.store.store import Store
 from familiar.web.server import make_app
 from familiar.web.service import Service

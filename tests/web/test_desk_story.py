@@ -10,7 +10,7 @@ from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page, expect
 
 from familiar.embedding.embedder import Embedder
-from familiar.gallery.enrollment.enroll import enroll
+from familiar.gallery.enroll.enroll import enroll
 from familiar.gallery.lost_pets.register import dismissed_pets
 from familiar.gallery.lost_pets.reports import list_pets
 from familiar.gallery.store.space import Space

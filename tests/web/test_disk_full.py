@@ -14,8 +14,8 @@ import pytest
 from PIL import Image
 from starlette.testclient import TestClient
 
-from familiar.gallery.integrity.check import check
 from familiar.gallery.store.store import Store
+from familiar.gallery.transfer.check import check
 from familiar.web.server import make_app
 from familiar.web.service import Service
 from familiar.web.settings import Settings

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from familiar.gallery.clustering.assignments import load_assignments
-from familiar.gallery.editing.corrections import name_identity
+from familiar.gallery.edits.corrections import name_identity
+from familiar.gallery.same.assignments import load_assignments
 from familiar.gallery.store.store import Store
 from familiar.web.errors import HttpProblem
 from familiar.web.gallery_executor import READER_THREADS, GalleryExecutor

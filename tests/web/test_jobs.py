@@ -21,8 +21,8 @@ from familiar.core.gallery_types import Progress, SkippedPhoto
 from familiar.core.types import Face, Photo
 from familiar.detection.detectors import WholePhoto
 from familiar.embedding.embedder import Embedder
-from familiar.gallery.editing.undo_log import decisions, undo
-from familiar.gallery.enrollment.enroll import EnrollResult, enroll
+from familiar.gallery.enroll.enroll import EnrollResult, enroll
+from familiar.gallery.same.decisions import decisions, undo
 from familiar.gallery.search import listing, search
 from familiar.gallery.store import connection as connection_module
 from familiar.gallery.store.connection import DATABASE, connect

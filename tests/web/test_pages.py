@@ -13,9 +13,9 @@ import pytest
 from starlette.testclient import TestClient
 
 from familiar.core.gallery_types import Progress, SkippedPhoto
-from familiar.gallery.editing import undo_log
-from familiar.gallery.editing.corrections import name_identity
-from familiar.gallery.editing.undo_log import undo
+from familiar.gallery.edits.corrections import name_identity
+from familiar.gallery.same import decisions
+from familiar.gallery.same.decisions import undo
 from familiar.gallery.store.connection import DATABASE, connect
 from familiar.gallery.store.store import Store
 from familiar.web.jobs import JobQueue
@@ -156,7 +156,7 @@ def test_undo_form_names_last_decision_and_return_page(client: TestClient, folde
 
 def test_each_decision_kind_has_undo_text():
     decision_call = re.compile(r'with decision\(gallery, "([^"]+)"')
-    files = Path(undo_log.__file__).parents[1].rglob("*.py")
+    files = Path(decisions.__file__).parents[1].rglob("*.py")
     decision_kinds = {kind for path in files for kind in decision_call.findall(path.read_text())}
     assert decision_kinds == set(UNDO_LABELS)
 

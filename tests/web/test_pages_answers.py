@@ -13,7 +13,7 @@ from familiar.core.calibration import Calibration, Threshold
 from familiar.core.species_means import SpeciesMeans
 from familiar.embedding.bundle import load_bundle, network_bytes, serialize_bundle
 from familiar.evaluation.results import Figure, write_results
-from familiar.gallery.editing.corrections import merge, name_identity, split
+from familiar.gallery.edits.corrections import merge, name_identity, split
 from familiar.gallery.store.connection import DATABASE
 from familiar.gallery.store.store import Store
 from familiar.web.middleware.headers import SANDBOX_POLICY

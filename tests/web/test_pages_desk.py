@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from starlette.testclient import TestClient
 
-from familiar.gallery.editing.corrections import name_identity
+from familiar.gallery.edits.corrections import name_identity
 from familiar.gallery.lost_pets.register import dismissed_pets, set_reports
 from familiar.gallery.lost_pets.reports import Pet, Report, list_pets
 from familiar.gallery.store.model_reference import NO_REFERENCE

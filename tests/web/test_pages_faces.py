@@ -11,9 +11,9 @@ import pytest
 from PIL import Image
 from starlette.testclient import TestClient
 
-from familiar.gallery.clustering.assignments import load_assignments
-from familiar.gallery.editing import corrections
-from familiar.gallery.editing.undo_log import decisions
+from familiar.gallery.edits import corrections
+from familiar.gallery.same.assignments import load_assignments
+from familiar.gallery.same.decisions import decisions
 from familiar.gallery.search.listing import photo as known_photo
 from familiar.gallery.store.store import Store
 from familiar.web.settings import Settings

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from starlette.testclient import TestClient
 
-from familiar.gallery.clustering.assignments import load_assignments
-from familiar.gallery.editing import corrections, manual_faces
-from familiar.gallery.editing.undo_log import decisions, undo
+from familiar.gallery.edits import corrections, manual_faces
+from familiar.gallery.same.assignments import load_assignments
+from familiar.gallery.same.decisions import decisions, undo
 from familiar.gallery.store.store import Store
 from familiar.web.pages import individual, individuals
 from familiar.web.settings import Settings

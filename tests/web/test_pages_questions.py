@@ -10,10 +10,10 @@ import pytest
 from starlette.testclient import TestClient
 
 from familiar.core.vectors import normalize
-from familiar.gallery.clustering.assignments import load_assignments
-from familiar.gallery.clustering.cluster import cluster
-from familiar.gallery.editing import corrections
-from familiar.gallery.editing.undo_log import decisions
+from familiar.gallery.cluster.cluster import cluster
+from familiar.gallery.edits import corrections
+from familiar.gallery.same.assignments import load_assignments
+from familiar.gallery.same.decisions import decisions
 from familiar.gallery.store.store import Store
 from familiar.web.pages import questions
 from familiar.web.settings import Settings

@@ -9,11 +9,11 @@ import httpx2
 import pytest
 from starlette.testclient import TestClient
 
-from familiar.gallery.clustering.cluster import cluster
-from familiar.gallery.editing import corrections
-from familiar.gallery.editing.undo_log import undo
+from familiar.gallery.cluster.cluster import cluster
+from familiar.gallery.edits import corrections
 from familiar.gallery.lost_pets.register import set_reports
 from familiar.gallery.lost_pets.reports import Report
+from familiar.gallery.same.decisions import undo
 from familiar.gallery.store.store import Store
 from support.small_gallery import identity_of
 from support.web_forms import flash_of, post, redirect_of, unassign

@@ -23,7 +23,7 @@ from starlette.testclient import TestClient
 
 from familiar.cli.commands.serve import serve
 from familiar.core.errors import BadGallery, FamiliarError, SpaceMismatch
-from familiar.gallery.clustering.assignments import load_assignments
+from familiar.gallery.same.assignments import load_assignments
 from familiar.gallery.store.store import Store
 from familiar.photos.preprocessing import Preprocessing
 from familiar.web import server

@@ -11,7 +11,7 @@ from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page, expect
 
 from familiar.core.types import Photo
-from familiar.gallery.clustering.assignments import UNASSIGNED, load_assignments
+from familiar.gallery.same.assignments import UNASSIGNED, load_assignments
 from familiar.gallery.store.store import Store
 from familiar.photos.decoding import save_photo
 from familiar.web.settings import Settings

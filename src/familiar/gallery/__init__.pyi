@@ -1,22 +1,38 @@
-from .clustering.cluster import ClusterResult
-from .clustering.review_queue import Question
-from .editing.corrections import CorrectionResult
-from .editing.forget import ForgetResult
-from .editing.undo_log import Decision
-from .enrollment.enroll import EnrollResult
+from .cluster.cluster import ClusterResult
+from .edits.corrections import CorrectionResult
+from .edits.forget import ForgetResult
+from .edits.identity_state import NO_IDENTITY, STATE_PATTERN, IdentityState
+from .enroll.enroll import NOTHING_ENROLLED, EnrollResult
 from .gallery import Gallery
-from .integrity.backup import BackupResult, RestoreResult
+from .review.questions import AnswersLeft, Question
+from .same.calibration import ClusteringSettings, GalleryFit
+from .same.decisions import Decision
 from .search.filters import Filter
-from .search.listing import IdentitySummary
+from .search.index_update import IndexUpdate
+from .search.listing import SUMMARY_FACES, IdentitySummary
 from .search.search import Hit, Match
 from .search.statistics import GalleryStatistics
+from .store.model_reference import NO_REFERENCE, ModelReference
+from .store.photos import PhotoRow
+from .store.space import Space
+from .transfer.backup import BackupResult, RestoreResult
+from .transfer.check import CheckResult
 from .transfer.import_export import ExportResult, ImportResult
 from .transfer.migrate import MigrationResult
+from .transfer.repair import RepairResult
 from .transfer.xmp_export import XmpExportResult
 
 __all__ = [
+    "NOTHING_ENROLLED",
+    "NO_IDENTITY",
+    "NO_REFERENCE",
+    "STATE_PATTERN",
+    "SUMMARY_FACES",
+    "AnswersLeft",
     "BackupResult",
+    "CheckResult",
     "ClusterResult",
+    "ClusteringSettings",
     "CorrectionResult",
     "Decision",
     "EnrollResult",
@@ -24,13 +40,20 @@ __all__ = [
     "Filter",
     "ForgetResult",
     "Gallery",
+    "GalleryFit",
     "GalleryStatistics",
     "Hit",
+    "IdentityState",
     "IdentitySummary",
     "ImportResult",
+    "IndexUpdate",
     "Match",
     "MigrationResult",
+    "ModelReference",
+    "PhotoRow",
     "Question",
+    "RepairResult",
     "RestoreResult",
+    "Space",
     "XmpExportResult",
 ]

@@ -1,6 +1,8 @@
 """The class for users of the library: a photo collection and what one does with it."""
 
-from collections.abc import Callable, Iterable, Sequence
+import contextlib
+from collections.abc import Callable, Generator, Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal
@@ -10,38 +12,70 @@ from jaxtyping import Float, Float32
 
 from familiar.core.calibration import Calibration
 from familiar.core.data_table import DataTable, TableSource
+from familiar.core.gallery_types import (
+    AssignmentConfidence,
+    ClusterResult,
+    CorrectionResult,
+    Counts,
+    Decision,
+    GalleryFace,
+    GalleryPhoto,
+    IdentitySummary,
+    Question,
+    SpeciesClustering,
+)
 from familiar.core.notebook import NotebookHtml
+from familiar.core.recognition_types import Hit, Match, VerificationResult
 from familiar.detection.detector import Detector
+from familiar.detection.faces import DetectedFaces
+from familiar.embedding.bundle import load_bundle
 from familiar.embedding.embedder import Embedder, as_embedder
 from familiar.embedding.species import Models
-from familiar.embedding.verification import VerificationResult
-from familiar.gallery.clustering import calibration as calibrations
-from familiar.gallery.clustering import cluster as clusters
-from familiar.gallery.clustering import review_queue
-from familiar.gallery.clustering.album import load_album
-from familiar.gallery.clustering.assignments import resolve_face, resolve_identity
-from familiar.gallery.editing import corrections, undo_log
-from familiar.gallery.editing.forget import ForgetResult, forget_identity, forget_photos
-from familiar.gallery.editing.identity_state import read_states
-from familiar.gallery.enrollment.enroll import EnrollResult, enroll_embeddings
-from familiar.gallery.gallery_model import create_gallery, enroll_in_album, open_gallery_model
-from familiar.gallery.integrity.backup import BackupResult, RestoreResult, backup, restore
-from familiar.gallery.integrity.check import CheckResult, check
+from familiar.gallery.cluster import cluster as clusters
+from familiar.gallery.edits import corrections, identity_state, manual_faces
+from familiar.gallery.edits.forget import ForgetResult, forget_identity, forget_photos
+from familiar.gallery.edits.identity_state import IdentityState, read_states
+from familiar.gallery.edits.propagation import similar_faces
+from familiar.gallery.enroll import gallery_model, redetect
+from familiar.gallery.enroll.enroll import EnrollResult, enroll_embeddings
+from familiar.gallery.enroll.gallery_model import create_gallery, enroll_in_album, open_gallery_model
+from familiar.gallery.review import questions as reviews
+from familiar.gallery.same import album, assignments, decisions
+from familiar.gallery.same import calibration as calibrations
+from familiar.gallery.same.album import load_album
+from familiar.gallery.same.assignments import load_assignments, resolve_face, resolve_identity
+from familiar.gallery.same.calibration import ClusteringSettings, GalleryFit
 from familiar.gallery.search import external_search, listing
 from familiar.gallery.search import search as searches
 from familiar.gallery.search.filters import NO_FILTER, Filter
 from familiar.gallery.search.html_view import Item, gallery_html, gallery_text, items_html
-from familiar.gallery.search.query import Query, query_embedding
+from familiar.gallery.search.index_update import IndexUpdate, update_index
+from familiar.gallery.search.query import Query, embed_query, find_query, query_embedding
 from familiar.gallery.search.statistics import GalleryStatistics, gallery_statistics
 from familiar.gallery.search.table import EmbeddingDtype, as_unit_rows, embedding_matrix, face_table
+from familiar.gallery.store import automatic_copies, uploaded_files
+from familiar.gallery.store.connection import DATABASE
+from familiar.gallery.store.model_reference import ModelReference
+from familiar.gallery.store.photos import PhotoRow
 from familiar.gallery.store.retention import Retention
-from familiar.gallery.store.store import Store
+from familiar.gallery.store.space import Space
+from familiar.gallery.store.store import UPLOADED_PHOTOS, Store
 from familiar.gallery.transfer import import_export, migrate
+from familiar.gallery.transfer.backup import BackupResult, RestoreResult, backup, restore
+from familiar.gallery.transfer.check import CheckResult, check
+from familiar.gallery.transfer.repair import RepairResult, repair
 from familiar.gallery.transfer.xmp_export import XmpExportResult, export_xmp
 from familiar.gallery.transfer.xmp_import import import_xmp
 from familiar.photos.decoding import find_photos
 
 Photos = Path | str | Iterable[Path | str]
+
+
+@dataclass
+class _OpenModel:
+    """The model of all objects that have one gallery open, once one of them has needed it."""
+
+    embedder: Embedder | None = None
 
 
 class Gallery(TableSource):
@@ -53,10 +87,10 @@ class Gallery(TableSource):
     An identity is given by its number, by its name, or by a text such as "#12". A face is given by its number, or by
     the path of a photo with one face.
 
+    `read` and `write` make several calls see one moment, or change all or nothing.
+
     Attributes:
-        database: the open database, which the functions of this package take.
-        embedder: the model for new photos and queries: the one that the gallery remembers, opened when it is first
-            needed, or another object of it that the gallery was opened with.
+        database: the open database, which only the functions of this package take.
 
     >>> with Gallery.create("album", "pet-nano") as gallery:
     ...     enrolled = gallery.enroll("photos")
@@ -69,14 +103,12 @@ class Gallery(TableSource):
 
     def __init__(self, database: Store, embedder: Embedder | None = None) -> None:
         self.database = database
-        self._embedder = embedder
+        self._model = _OpenModel(embedder)
 
-    @property
-    def embedder(self) -> Embedder:
-        """The model, as `open_gallery_model` opens it."""
-        if self._embedder is None:
-            self._embedder = open_gallery_model(self.database)
-        return self._embedder
+    @staticmethod
+    def exists(folder: Path | str) -> bool:
+        """Whether a folder contains a gallery."""
+        return (Path(folder) / DATABASE).exists()
 
     @staticmethod
     def create(
@@ -84,6 +116,7 @@ class Gallery(TableSource):
         model: Embedder | Models,
         *,
         detector: str | None = None,
+        detector_model: Path | None = None,
         embedding_dtype: Literal["float16", "float32"] = "float16",
     ) -> "Gallery":
         """Create an empty gallery and open it. It remembers where its model is, and its detector.
@@ -96,6 +129,7 @@ class Gallery(TableSource):
             detector: name of the detector that finds the faces, as for `build_detector`, such as "none" if each photo
                 is one crop already. None: the one that the model names. Until the first photo is enrolled, `enroll` may
                 name another one.
+            detector_model: the detector's file, for one whose file is not in the package.
             embedding_dtype: how embeddings are stored.
 
         Raises:
@@ -104,11 +138,15 @@ class Gallery(TableSource):
             CannotWrite: the folder cannot be written to.
         """
         embedder = as_embedder(model)
-        return Gallery(create_gallery(Path(folder), embedder, detector, None, embedding_dtype), embedder)
+        return Gallery(create_gallery(Path(folder), embedder, detector, detector_model, embedding_dtype), embedder)
 
     @staticmethod
     def open(
-        folder: Path | str, model: Embedder | Models | None = None, *, backups: tuple[int, int] | None = None
+        folder: Path | str,
+        model: Embedder | Models | None = None,
+        *,
+        providers: Sequence[str] | None = None,
+        backups: tuple[int, int] | None = None,
     ) -> "Gallery":
         """Open the gallery of a folder.
 
@@ -116,6 +154,7 @@ class Gallery(TableSource):
             folder: the gallery's folder.
             model: needed only if the gallery's model is at another place now, which is remembered then, or is an object
                 that was opened with other settings; as for `create`.
+            providers: ONNX Runtime's, as for `Embedder`; with them the model is opened at once.
             backups: keep automatic copies of so many days and so many weeks from now on; (0, 0): make none. None: as
                 before, at first 3 and 3.
 
@@ -125,16 +164,22 @@ class Gallery(TableSource):
             CorruptGallery: the gallery is damaged.
             SpaceMismatch: the model is not the gallery's.
         """
-        database = Store.open(Path(folder))
+        gallery = Gallery(Store.open(Path(folder)))
         try:
-            embedder = None if model is None else open_gallery_model(database, model)
+            if model is not None or providers is not None:
+                gallery.open_model(model, providers=providers)
             if backups is not None:
-                with database.write() as repository:
-                    repository.settings.set_retention(Retention(*backups))
+                gallery.keep_copies(*backups)
         except BaseException:
-            database.close()
+            gallery.close()
             raise
-        return Gallery(database, embedder)
+        return gallery
+
+    def connect(self) -> "Gallery":
+        """Open the gallery once more, for another thread, with the same model. What is cached is shared."""
+        gallery = Gallery(self.database.new_connection())
+        gallery._model = self._model
+        return gallery
 
     def close(self) -> None:
         """Close the database."""
@@ -154,6 +199,99 @@ class Gallery(TableSource):
     def _repr_html_(self) -> str:
         return gallery_html(self.database)
 
+    @contextlib.contextmanager
+    def read(self) -> Generator[None, None, None]:
+        """See the gallery as it is at one moment, whatever others write meanwhile."""
+        with self.database.read():
+            yield
+
+    @contextlib.contextmanager
+    def write(self) -> Generator[None, None, None]:
+        """Let nobody else write, and write all changes at the end; after an error none of them.
+
+        Raises:
+            GalleryBusy: others have been writing for long.
+            CannotWrite: the disk is full, or the folder cannot be written to.
+        """
+        with self.database.write():
+            yield
+
+    @property
+    def folder(self) -> Path:
+        """The gallery's folder."""
+        return self.database.folder
+
+    @property
+    def uploads(self) -> Path:
+        """The folder of uploaded photos, each named by its content."""
+        return self.folder / UPLOADED_PHOTOS
+
+    # --- the model and the detector -----------------------------------------------------------------------------------
+
+    @property
+    def embedder(self) -> Embedder:
+        """The model, which is opened when it is first needed."""
+        return self._model.embedder or self.open_model()
+
+    def open_model(
+        self,
+        model: Embedder | Models | None = None,
+        *,
+        providers: Sequence[str] | None = None,
+        may_write: bool = True,
+    ) -> Embedder:
+        """Open the model, and use it from now on.
+
+        Args:
+            model: the same one as before, if its place is another now, which is remembered.
+            providers: as for `Embedder`.
+            may_write: whether the place may be remembered.
+
+        Raises:
+            BadBundle, FamiliarError: it cannot be found.
+            SpaceMismatch: it is another one.
+        """
+        self._model.embedder = open_gallery_model(self.database, model, providers=providers, may_write=may_write)
+        return self._model.embedder
+
+    def check_model(self, model: Embedder) -> None:
+        """Raise SpaceMismatch unless the embeddings are comparable with a model's: another process may migrate them."""
+        self.database.check_space(*model.space, to_compare=True)
+
+    @property
+    def space(self) -> Space:
+        """The space of the embeddings."""
+        return self.database.space
+
+    @property
+    def model_reference(self) -> ModelReference:
+        """What the gallery remembers of its model and its detector."""
+        return self.database.model_reference
+
+    def detector(
+        self, chosen: Detector | str | None = None, model_path: Path | None = None, *, for_query: bool = False
+    ) -> Detector:
+        """Return the detector that finds faces in the gallery's photos.
+
+        Args:
+            chosen: its name, or an object, which is returned as it is.
+            model_path: its file, if it is not in the package.
+            for_query: for a photo that is compared and not stored, which may be a crop: "none" or "center".
+
+        Raises:
+            Contradiction: the faces in the gallery's photos were found by another one.
+            BadDetector: there is no such detector.
+        """
+        return gallery_model.gallery_detector(self.database, self.embedder, chosen, model_path, for_query=for_query)
+
+    def other_detector(self, chosen: str) -> Detector:
+        """Return a detector with which all photos may be searched again (`redetect`)."""
+        return gallery_model.build_gallery_detector(self.embedder, self.model_reference, chosen)
+
+    def remember_detector(self, chosen: Detector | str | None = None, model_path: Path | None = None) -> None:
+        """Remember which detector finds faces from now on; None: the one of the gallery, or of its model."""
+        gallery_model.remember_detector(self.database, self.embedder, chosen, model_path)
+
     # --- photos in, results out ---------------------------------------------------------------------------------------
 
     def enroll(
@@ -161,6 +299,7 @@ class Gallery(TableSource):
         photos: Photos = (),
         detector: Detector | str | None = None,
         *,
+        detector_model: Path | None = None,
         redetect: bool = False,
         flip: bool = False,
         species: str | None = None,
@@ -173,6 +312,7 @@ class Gallery(TableSource):
             detector: finds the faces. None: the gallery's. A name, as for `build_detector`, is remembered with the
                 first photos; later ones must be searched with the same, unless `redetect` is set. A detector object is
                 used for this call, and not remembered.
+            detector_model: the detector's file, for one whose file is not in the package.
             redetect: look again at photos that are in the gallery: with another detector at all of them, and the
                 gallery remembers it; otherwise at those of `photos`, or without `photos` of the gallery, that have no
                 face. All faces that are there stay; those that were deleted do not come back.
@@ -193,10 +333,38 @@ class Gallery(TableSource):
             self.embedder,
             find_photos(paths) if paths or not redetect else [],
             detector,
+            detector_model,
             look_again=redetect,
             flip=flip,
             species=species,
             on_batch=on_batch,
+        )
+
+    def photos_to_search(self, *, without_face: bool) -> list[PhotoRow]:
+        """List the photos that have a file and may be searched again: all, or those in which no face was found."""
+        return redetect.photos_to_search(self.database, without_face=without_face)
+
+    def redetect(
+        self,
+        photos: Sequence[PhotoRow],
+        detector: Detector,
+        *,
+        were_crops: bool = False,
+        on_batch: Callable[[int, EnrollResult], None] = lambda _, __: None,
+    ) -> EnrollResult:
+        """Detect the faces of photos again, and add those that are new; faces that are there stay.
+
+        Args:
+            photos: from `photos_to_search`.
+            detector: finds the faces.
+            were_crops: the photos were taken as crops until now: a face that is detected takes the crop's place.
+            on_batch: as for `enroll`.
+
+        Returns:
+            What was found, and the photos whose files are missing or have changed.
+        """
+        return redetect.redetect(
+            self.database, self.embedder, photos, detector, enrolled_as_crops=were_crops, on_batch=on_batch
         )
 
     def enroll_embeddings(self, embeddings: Any, names: Sequence[str]) -> list[int]:
@@ -221,6 +389,38 @@ class Gallery(TableSource):
             raise ValueError(f"give a name for each embedding: {len(listed)} names, {len(rows)} embeddings")
         return enroll_embeddings(self.database, rows, listed, self.database.space.space_id)
 
+    def find_face(
+        self,
+        photo: Path | str,
+        detector: Detector | str | None = None,
+        *,
+        face: int | None = None,
+        species: str | None = None,
+    ) -> DetectedFaces:
+        """Find the face of a photo that is compared with the gallery.
+
+        Args:
+            photo: the file.
+            detector: as for `search`.
+            face: as for `search`.
+            species: of the face; None: what the detector says.
+
+        Raises:
+            NoFaceFound: there is none; the message says what was looked for.
+            UnreadablePhoto: it is no photo.
+        """
+        chosen = self.detector(detector, for_query=True)
+        return find_query(self.database, self.embedder, Path(photo), chosen, face, species)
+
+    def embed_face(self, found: DetectedFaces, *, flip: bool = False) -> Float32[np.ndarray, " d"]:
+        """Embed a face that `find_face` has found, for `search`, `identify` and `verify`.
+
+        Raises:
+            SpaceMismatch: the gallery was migrated to another model since.
+        """
+        self.check_model(self.embedder)
+        return embed_query(self.database, self.embedder, found, flip=flip)
+
     def search(
         self,
         query: Query,
@@ -231,7 +431,7 @@ class Gallery(TableSource):
         face: int | None = None,
         flip: bool = False,
         prefix: int | None = None,
-    ) -> list[searches.Hit]:
+    ) -> list[Hit]:
         """Find the faces that are most similar to a query.
 
         Args:
@@ -264,7 +464,7 @@ class Gallery(TableSource):
         detector: Detector | str | None = None,
         face: int | None = None,
         flip: bool = False,
-    ) -> list[searches.Match]:
+    ) -> list[Match]:
         """Find the identities that are most similar to a query.
 
         Args:
@@ -313,9 +513,9 @@ class Gallery(TableSource):
             UnreadablePhoto, NoFaceFound: the photo cannot be embedded.
         """
         embedding = self._embedding(query, detector, face, flip=flip)
-        return searches.verify(self.database, embedding, self._identity(identity))
+        return searches.verify(self.database, embedding, self.resolve_identity(identity))
 
-    def cluster(self, *, threshold: float | None = None, rebuild: bool = False) -> clusters.ClusterResult:
+    def cluster(self, *, threshold: float | None = None, rebuild: bool = False) -> ClusterResult:
         """Cluster the faces into identities. What the user has confirmed or corrected stays.
 
         Args:
@@ -327,9 +527,130 @@ class Gallery(TableSource):
         """
         return clusters.cluster(self.database, threshold=threshold, rebuild=rebuild)
 
-    def identities(self) -> list[listing.IdentitySummary]:
-        """List the identities, those with most faces first."""
-        return listing.identity_summaries(self.database, limit=2**31 - 1)
+    def needs_clustering(self) -> bool:
+        """Whether faces wait to be clustered; not if the user has undone the only clustering."""
+        with self.database.read() as repository:
+            return repository.settings.is_clustering_pending()
+
+    def is_uncorrected(self) -> bool:
+        """Whether nobody has named, placed or distinguished any face."""
+        with self.database.read() as repository:
+            return not (
+                repository.identities.names()
+                or repository.assignments.confirmed_counts()
+                or repository.constraints.pairs(same=False)
+                or repository.constraints.pairs(same=True)
+                or repository.constraints.rejections()
+            )
+
+    def last_identity(self) -> int:
+        """Return the highest number that an identity ever had."""
+        with self.database.read() as repository:
+            return repository.identities.last_number()
+
+    def count_identities_after(self, number: int) -> int:
+        """Count the identities with a higher number."""
+        with self.database.read() as repository:
+            return repository.identities.count_after(number)
+
+    # --- what is in the gallery ---------------------------------------------------------------------------------------
+
+    def counts(self) -> Counts:
+        """Count photos, faces and identities."""
+        return listing.counts(self.database)
+
+    def photo(self, number: int) -> GalleryPhoto:
+        """Return a photo; raise NotInGallery if it does not exist."""
+        return listing.photo(self.database, number)
+
+    def photos(self, *, after: int = 0, before: int | None = None, limit: int = 100) -> list[GalleryPhoto]:
+        """List photos by rising number, or with `before` by falling number.
+
+        Args:
+            after: only photos with a higher number.
+            before: only photos with a lower number.
+            limit: maximum number of photos.
+        """
+        return listing.photos(self.database, after=after, before=before, limit=limit)
+
+    def photo_paths(self) -> list[str]:
+        """List where the files of all photos were when they were enrolled."""
+        with self.database.read() as repository:
+            return list(repository.photos.paths())
+
+    def paths_by_sha256(self) -> dict[str, str]:
+        """Return the path of each photo by the SHA-256 of its content, in upper-case hex."""
+        with self.database.read() as repository:
+            return {row.sha256.hex().upper(): row.path for row in repository.photos.rows()}
+
+    @staticmethod
+    def uploaded_sha256(path: Path) -> str | None:
+        """Return the SHA-256, in hex, that the path of an uploaded photo says; None for the path of any other file."""
+        return uploaded_files.uploaded_sha256(path)
+
+    @staticmethod
+    def has_uploaded_content(path: Path) -> bool:
+        """Tell whether a file is an uploaded photo that can be read, with exactly the content that was uploaded."""
+        return uploaded_files.has_uploaded_content(path)
+
+    def face(self, number: int) -> GalleryFace:
+        """Return a face; raise NotInGallery if it does not exist."""
+        return listing.face(self.database, number)
+
+    def identity(self, number: int) -> IdentitySummary:
+        """Return the summary of an identity; raise NotInGallery if it does not exist."""
+        return listing.identity_summary(self.database, number)
+
+    def identities(
+        self, *, named: bool | None = None, after: tuple[int, int] | None = None, limit: int = 2**31 - 1
+    ) -> list[IdentitySummary]:
+        """List the identities, those with most faces first, then by number.
+
+        Args:
+            named: only those with a name, or without; None: all.
+            after: only those that follow the one with this number of faces and this number.
+            limit: maximum number of identities.
+        """
+        return listing.identity_summaries(self.database, named=named, after=after, limit=limit)
+
+    def identity_faces(self, identity: int) -> list[AssignmentConfidence]:
+        """List the faces of an identity with how sure each is, those that fit best first."""
+        return listing.face_confidences(self.database, identity)
+
+    def unassigned_faces(self, *, after: int = 0, limit: int = 100) -> list[GalleryFace]:
+        """List the faces without an identity by rising number, beginning after the number `after`."""
+        return listing.unassigned_faces(self.database, after=after, limit=limit)
+
+    def names(self) -> dict[int, str]:
+        """Return the names of the identities that have one, by number."""
+        return load_assignments(self.database).names
+
+    def names_beginning(self, beginning: str, limit: int = 10) -> list[str]:
+        """List the names that begin with a text, ignoring case, in alphabetical order."""
+        return listing.names(self.database, beginning, limit)
+
+    def resolve_identity(self, reference: int | str) -> int:
+        """Return the number of the identity that a number, a name or a text such as "#12" means.
+
+        Raises:
+            NotInGallery: there is no such identity.
+        """
+        return resolve_identity(self.database, f"#{reference}" if isinstance(reference, int) else reference)
+
+    def resolve_faces(self, references: Iterable[int | str]) -> list[int]:
+        """Return the numbers of faces that are given by number, or by the path of a photo with one face; each once.
+
+        Raises:
+            NotInGallery: there is no such face or photo, or the photo does not show exactly one face.
+            UnreadablePhoto, Contradiction: a photo's file cannot be read, or has other content than when it was
+                enrolled.
+        """
+        return list(dict.fromkeys(resolve_face(self.database, str(each)) for each in references))
+
+    def require(self, *, faces: Sequence[int] = (), identities: Sequence[int] = ()) -> None:
+        """Raise NotInGallery unless all these faces and identities exist."""
+        assignments.check_faces(self.database, faces)
+        assignments.check_identities(self.database, identities)
 
     def statistics(self) -> GalleryStatistics:
         """Count photos, faces and identities, and describe the model and the thresholds."""
@@ -370,7 +691,7 @@ class Gallery(TableSource):
 
     # --- corrections --------------------------------------------------------------------------------------------------
 
-    def name(self, identity: int | str, name: str, *, confirm: bool = False) -> corrections.CorrectionResult:
+    def name(self, identity: int | str, name: str, *, confirm: bool = False) -> CorrectionResult:
         """Name an identity, which also keeps it from being clustered again.
 
         Args:
@@ -384,7 +705,7 @@ class Gallery(TableSource):
             Contradiction: another identity has that name, or the name is not valid.
         """
         with self.database.write():
-            return corrections.name_identity(self.database, self._identity(identity), name, confirm=confirm)
+            return corrections.name_identity(self.database, self.resolve_identity(identity), name, confirm=confirm)
 
     def confirm(self, faces: Sequence[int | str]) -> None:
         """Mark faces as assigned correctly, so that clustering never moves them.
@@ -399,9 +720,7 @@ class Gallery(TableSource):
         with self.database.write():
             corrections.confirm(self.database, self._faces(faces))
 
-    def merge(
-        self, into: int | str, others: Sequence[int | str], *, same_photo: bool = False
-    ) -> corrections.CorrectionResult:
+    def merge(self, into: int | str, others: Sequence[int | str], *, same_photo: bool = False) -> CorrectionResult:
         """Merge identities into one.
 
         Args:
@@ -418,12 +737,12 @@ class Gallery(TableSource):
             SharedPhoto: a photo does, and `same_photo` is False.
         """
         with self.database.write():
-            numbers = [self._identity(other) for other in others]
-            return corrections.merge(self.database, self._identity(into), numbers, same_photo=same_photo)
+            numbers = [self.resolve_identity(other) for other in others]
+            return corrections.merge(self.database, self.resolve_identity(into), numbers, same_photo=same_photo)
 
     def split(
         self, faces: Sequence[int | str], name: str | None = None, *, same_photo: bool = False
-    ) -> corrections.CorrectionResult:
+    ) -> CorrectionResult:
         """Move faces to a new identity. Unconfirmed faces that are more similar to them move along.
 
         Args:
@@ -440,9 +759,7 @@ class Gallery(TableSource):
         with self.database.write():
             return corrections.split(self.database, self._faces(faces), name, same_photo=same_photo)
 
-    def move(
-        self, faces: Sequence[int | str], to: int | str, *, same_photo: bool = False
-    ) -> corrections.CorrectionResult:
+    def move(self, faces: Sequence[int | str], to: int | str, *, same_photo: bool = False) -> CorrectionResult:
         """Move faces to an identity. Unconfirmed faces that are more similar to them move along.
 
         Args:
@@ -459,9 +776,9 @@ class Gallery(TableSource):
             ValueError: no face is given.
         """
         with self.database.write():
-            return corrections.move(self.database, self._faces(faces), self._identity(to), same_photo=same_photo)
+            return corrections.move(self.database, self._faces(faces), self.resolve_identity(to), same_photo=same_photo)
 
-    def reject(self, faces: Sequence[int | str], identity: int | str | None = None) -> corrections.CorrectionResult:
+    def reject(self, faces: Sequence[int | str], identity: int | str | None = None) -> CorrectionResult:
         """Note that faces do not show an identity, and remove them from it.
 
         Args:
@@ -477,18 +794,96 @@ class Gallery(TableSource):
             ValueError: no face is given.
         """
         with self.database.write():
-            number = None if identity is None else self._identity(identity)
+            number = None if identity is None else self.resolve_identity(identity)
             return corrections.reject(self.database, self._faces(faces), number)
 
-    def questions(self, count: int = 10) -> list[review_queue.Question]:
+    def mark_different(self, first: int, second: int) -> None:
+        """Note that two faces show different individuals, and so do the identities they are in."""
+        corrections.mark_different(self.database, first, second)
+
+    @staticmethod
+    def check_name(name: str) -> str:
+        """Return a name in the spelling in which it is stored; raise Contradiction if it is not valid."""
+        return corrections.check_name(name)
+
+    def similar_faces(self, identity: int, faces: Sequence[int]) -> list[int]:
+        """Return the unconfirmed faces of an identity that are nearer to some of its faces than to the others."""
+        return similar_faces(self.database, identity, faces)
+
+    def add_face(
+        self,
+        photo: int,
+        box_xyxy_px: tuple[float, float, float, float],
+        landmarks_px: Float32[np.ndarray, "p 2"] | None = None,
+        *,
+        path: Path | None = None,
+        species: str | None = None,
+    ) -> int:
+        """Add a face that the detector missed, and assign it to the identity that it resembles, if any.
+
+        Args:
+            photo: its number.
+            box_xyxy_px: the face, in pixels of the upright photo.
+            landmarks_px: of the face, if known.
+            path: the photo's file, if it is at another place now.
+            species: of the face.
+
+        Returns:
+            The face's number.
+        """
+        return manual_faces.add_face(
+            self.database, self.embedder, photo, box_xyxy_px, landmarks_px, path=path, species=species
+        )
+
+    def set_face_box(
+        self, face: int, box_xyxy_px: tuple[float, float, float, float], *, path: Path | None = None
+    ) -> None:
+        """Give a face another box and embed it again. It keeps its number. Arguments as for `add_face`."""
+        manual_faces.set_face_box(self.database, self.embedder, face, box_xyxy_px, path=path)
+
+    def delete_face(self, face: int) -> None:
+        """Delete a face. Its photo stays, and the face is not detected again."""
+        manual_faces.delete_face(self.database, face)
+
+    # --- what a user saw when he decided ------------------------------------------------------------------------------
+
+    def states(self, identities: Iterable[int | None]) -> dict[int, IdentityState]:
+        """Return the states of identities as they are now, by number; None is for the unassigned faces."""
+        return read_states(self.database, identities)
+
+    def check_states(self, states: Iterable[IdentityState], *, faces: bool = True, report: bool = False) -> None:
+        """Check, within `write`, that identities are as the user saw them.
+
+        Args:
+            states: of the identities that a correction is about.
+            faces: whether their faces must be the same, or only their names.
+            report: whether their reports must be the same.
+
+        Raises:
+            Contradiction: one was changed, merged or deleted; the message says how and when.
+        """
+        identity_state.check_states(self.database, states, faces=faces, report=report)
+
+    def check_identity_of_faces(self, faces: Sequence[int], state: IdentityState) -> None:
+        """Check, within `write`, that faces are still in the identity that the user saw them in.
+
+        Raises:
+            NotInGallery: one of the faces does not exist any more.
+            Contradiction: one is in another identity, or the identity was renamed.
+        """
+        identity_state.check_identity_of_faces(self.database, faces, state)
+
+    # --- questions and undo -------------------------------------------------------------------------------------------
+
+    def questions(self, count: int = 10) -> list[Question]:
         """Propose questions about two faces whose answers correct the most assignments, the most useful first.
 
         Args:
             count: maximum number of questions.
         """
-        return review_queue.propose_questions(self.database, count)
+        return reviews.propose_questions(self.database, count)
 
-    def answer(self, question: review_queue.Question, same: bool) -> None:
+    def answer(self, question: Question, same: bool) -> None:
         """Apply the answer to a question. It is one change, which `undo` reverts.
 
         Args:
@@ -499,9 +894,21 @@ class Gallery(TableSource):
             NotInGallery: one of its faces or identities does not exist any more.
             Contradiction: the answer contradicts a correction that was made since.
         """
-        review_queue.answer_question(self.database, question, same)
+        reviews.answer_question(self.database, question, same)
 
-    def undo(self, expected: int | None = None) -> undo_log.Decision:
+    def answers_left(self) -> reviews.AnswersLeft:
+        """Estimate how many answers are left that matter."""
+        return reviews.estimate_answers_left(self.database)
+
+    def is_current(self, question: Question) -> bool:
+        """Whether both faces are still in the identities that they were in when the question was proposed."""
+        return reviews.is_still_valid(self.database, question)
+
+    def doubtful_identities(self) -> frozenset[int]:
+        """Return the identities that show two individuals rather than one."""
+        return reviews.doubtful_identities(self.database)
+
+    def undo(self, expected: int | None = None) -> Decision:
         """Undo the last change, and return it.
 
         Args:
@@ -512,15 +919,15 @@ class Gallery(TableSource):
             NotInGallery: there is nothing to undo.
             Contradiction: the last change is not the expected one; nothing was undone.
         """
-        return undo_log.undo(self.database, expected)
+        return decisions.undo(self.database, expected)
 
-    def changes(self, limit: int = 20) -> list[undo_log.Decision]:
+    def changes(self, limit: int = 20) -> list[Decision]:
         """List the last changes that can be undone, newest first.
 
         Args:
             limit: maximum number of changes.
         """
-        return undo_log.decisions(self.database, limit)
+        return decisions.decisions(self.database, limit)
 
     def forget(
         self, *, identity: int | str | None = None, photos: Photos | int | Iterable[Path | str | int] = ()
@@ -543,29 +950,83 @@ class Gallery(TableSource):
             raise ValueError("give either an identity or photos to forget")
         if identity is not None:
             with self.database.read():
-                number = self._identity(identity)
+                number = self.resolve_identity(identity)
                 state = read_states(self.database, [number])[number]
             return forget_identity(self.database, number, state)
         return forget_photos(self.database, [each if isinstance(each, int) else Path(each) for each in references])
 
-    def update_index(self, address: str | None = None) -> external_search.SyncResult | None:
-        """Write what has changed to the index in Milvus, after photos were enrolled or forgotten.
+    def update_index(
+        self,
+        address: str | None = None,
+        *,
+        on_rows: Callable[[int, int], None] = lambda _done, _all: None,
+        on_build: Callable[[], None] = lambda: None,
+    ) -> IndexUpdate:
+        """Bring the search index up to date, after photos were enrolled or forgotten.
 
         Args:
-            address: search with this index from now on: "milvus:" and the URI of a server or the path of a file. None:
-                the one that the gallery has.
+            address: search with this index from now on: "milvus:" and the URI of a server or the path of a file; or
+                "local": without Milvus, from which the gallery is removed. None: as before.
+            on_rows: called with the numbers of vectors written and to be written to Milvus.
+            on_build: called before an index in the folder is built, which may take minutes.
 
         Returns:
-            What was written and removed; None if the gallery is searched without Milvus.
+            What was done.
 
         Raises:
-            IndexUnavailable: it cannot be reached. The gallery has everything.
+            IndexUnavailable: Milvus cannot be reached. The gallery has everything; the next call writes what is missing
+                there.
         """
-        if address is not None:
+        if address == "local":
+            external_search.drop_external_index(self.database)
+        elif address is not None:
             external_search.use_external_index(self.database, address)
-        return external_search.sync_external_index(self.database)
+        return update_index(self.database, on_rows=on_rows, on_build=on_build)
 
-    # --- the model, files and folders ---------------------------------------------------------------------------------
+    # --- whether two faces show the same individual -------------------------------------------------------------------
+
+    def thresholds(self) -> tuple[SpeciesClustering, ...]:
+        """Return from which similarity on the faces of each species are clustered."""
+        return load_album(self.database).thresholds
+
+    def threshold_is_guess(self) -> bool:
+        """Whether faces are clustered from a fixed number on: neither the album nor a calibration tells another."""
+        return album.is_guess(self.database)
+
+    def calibration(self, part: int = 0) -> Calibration:
+        """Return the calibration that is in use, of the gallery or else of its model; `part`: number of the bundle."""
+        return calibrations.calibration(self.database, part)
+
+    def calibration_for(self, query: Float32[np.ndarray, " d"]) -> Calibration:
+        """Return the calibration of the similarities of a query's embedding."""
+        query = self.database.truncate_query(query)
+        length = len(query)
+        return calibrations.calibration_at(self.database, length, self.database.faces_at(length).part_of_query(query))
+
+    def clustering(self, part: int = 0) -> ClusteringSettings:
+        """Return the threshold of clustering by the calibration in use; `part` as for `calibration`."""
+        return calibrations.clustering_calibration(self.database, part)
+
+    def species_clustering(self) -> list[tuple[SpeciesClustering, ClusteringSettings]]:
+        """Return the threshold of each species, with the calibration's of its bundle."""
+        loaded = load_album(self.database)
+        return [
+            (threshold, self.clustering(part)) for threshold, part in zip(loaded.thresholds, loaded.parts, strict=True)
+        ]
+
+    def fitted_calibration(self, part: int = 0) -> GalleryFit | None:
+        """Return the calibration that was fitted on confirmed faces, if any; `part` as for `calibration`."""
+        return calibrations.own_calibration(self.database, part)
+
+    def reset_calibration(self) -> None:
+        """Delete the calibration that was fitted on confirmed faces, so that the model's is used again."""
+        calibrations.reset_calibration(self.database)
+
+    def compare(self, first: Float32[np.ndarray, " d"], second: Float32[np.ndarray, " d"]) -> VerificationResult:
+        """Decide whether two embeddings show the same individual, by the gallery's means and calibration."""
+        return searches.verify_pair(self.database, first, second)
+
+    # --- files and folders --------------------------------------------------------------------------------------------
 
     def calibrate(self) -> Calibration:
         """Fit the similarity thresholds and the probability to the confirmed faces.
@@ -579,7 +1040,9 @@ class Gallery(TableSource):
         calibrations.calibrate(self.database)
         return calibrations.calibration(self.database, load_album(self.database).main_part)
 
-    def migrate(self, model: Embedder | Models, *, flip: bool = False) -> migrate.MigrationResult:
+    def migrate(
+        self, model: Embedder | Models, *, flip: bool = False, on_batch: Callable[[int], None] = lambda _: None
+    ) -> migrate.MigrationResult:
         """Embed the faces again with another model, which the gallery remembers. Names and corrections stay.
 
         If the new model can use faces of more species, they are looked for in all photos.
@@ -587,10 +1050,11 @@ class Gallery(TableSource):
         Args:
             model: as for `create`.
             flip: average each face's embedding with that of its mirror image.
+            on_batch: called with the number of faces or photos done.
         """
         embedder = as_embedder(model)
-        result = migrate.migrate(self.database, embedder, flip=flip)
-        self._embedder = embedder
+        result = migrate.migrate(self.database, embedder, flip=flip, on_batch=on_batch)
+        self._model.embedder = embedder
         return result
 
     def import_labels(self, source: Path | str) -> import_export.ImportResult:
@@ -649,6 +1113,29 @@ class Gallery(TableSource):
         """Check the database, the index and the photos' files, and list all problems."""
         return check(self.database)
 
+    @staticmethod
+    def repair(folder: Path | str, model: Path | str | None = None) -> RepairResult:
+        """Accept what another program has written to a gallery, or write what can be read into a new database.
+
+        Args:
+            folder: of the gallery, which nobody has open.
+            model: the gallery's bundle, needed if the database does not tell any more which one it is.
+
+        Raises:
+            CorruptGallery: nothing can be read, or the model is needed.
+        """
+        space = None if model is None else Space.from_metadata(load_bundle(model).metadata)
+        return repair(Path(folder), space)
+
+    def keep_copies(self, days: int, weeks: int) -> None:
+        """Keep automatic copies of so many days and weeks from now on; 0 and 0: make none."""
+        with self.database.write() as repository:
+            repository.settings.set_retention(Retention(days, weeks))
+
+    def damaged_files(self) -> list[Path]:
+        """List the files that repairs and restores have moved aside."""
+        return automatic_copies.damaged_files(self.folder)
+
     def backup(self, file: Path | str) -> BackupResult:
         """Write the gallery with its uploaded photos into one file, and verify it; others may go on writing.
 
@@ -679,13 +1166,10 @@ class Gallery(TableSource):
 
     # ------------------------------------------------------------------------------------------------------------------
 
-    def _identity(self, reference: int | str) -> int:
-        return resolve_identity(self.database, f"#{reference}" if isinstance(reference, int) else reference)
-
     def _faces(self, references: Sequence[int | str]) -> list[int]:
         if not references:
             raise ValueError("give at least one face")
-        return [resolve_face(self.database, str(reference)) for reference in references]
+        return self.resolve_faces(references)
 
     def _embedding(
         self, query: Query, detector: Detector | str | None, face: int | None, *, flip: bool

@@ -13,13 +13,13 @@ from familiar.core.errors import FamiliarError, GalleryBusy, IndexUnavailable, U
 from familiar.core.gallery_types import Progress, SkippedPhoto
 from familiar.detection.detector import Detector, looked_for
 from familiar.detection.detectors import CROP_DETECTORS
-from familiar.gallery.clustering.cluster import cluster
-from familiar.gallery.enrollment.enroll import NOTHING_ENROLLED, EnrollResult, enroll
-from familiar.gallery.enrollment.redetect import photos_to_search, redetect
-from familiar.gallery.gallery_model import build_gallery_detector, remember_detector
+from familiar.gallery.cluster.cluster import cluster
+from familiar.gallery.enroll.enroll import NOTHING_ENROLLED, EnrollResult, enroll
+from familiar.gallery.enroll.gallery_model import build_gallery_detector, remember_detector
+from familiar.gallery.enroll.redetect import photos_to_search, redetect
 from familiar.gallery.search.index_update import update_index
 from familiar.gallery.store.store import Store
-from familiar.gallery.uploaded_files import has_uploaded_content
+from familiar.gallery.store.uploaded_files import has_uploaded_content
 from familiar.photos.decoding import find_photos, is_content_broken
 from familiar.web.allowed_paths import AllowedPaths
 from familiar.web.errors import HttpProblem

@@ -14,7 +14,7 @@ from familiar.detection.alignment import align
 from familiar.detection.detector import Detector, looked_for
 from familiar.detection.faces import Choice, DetectedFaces, find_faces, min_decoded_side_px
 from familiar.embedding.embedder import Embedder, without_tracebacks
-from familiar.gallery.gallery_model import build_gallery_detector
+from familiar.gallery.enroll.gallery_model import build_gallery_detector
 from familiar.gallery.store.model_reference import NO_REFERENCE, ModelReference
 from familiar.gallery.store.store import Store
 from familiar.photos.decoding import decode_photo, read_photo_bytes

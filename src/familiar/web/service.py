@@ -10,7 +10,12 @@ from familiar.core.errors import BadGallery, FamiliarError
 from familiar.detection.detector import Detector
 from familiar.detection.detectors import WholePhoto
 from familiar.embedding.embedder import Embedder
-from familiar.gallery.gallery_model import create_gallery, gallery_detector, open_gallery_model, remember_detector
+from familiar.gallery.enroll.gallery_model import (
+    create_gallery,
+    gallery_detector,
+    open_gallery_model,
+    remember_detector,
+)
 from familiar.gallery.store.connection import DATABASE
 from familiar.gallery.store.store import Store
 from familiar.web.allowed_paths import AllowedPaths

@@ -22,7 +22,7 @@ from familiar.core.files import fsync_directory, make_folder, remove_unfinished_
 from familiar.core.gallery_types import SkippedPhoto
 from familiar.core.terminal_text import printable
 from familiar.gallery.store.store import Store
-from familiar.gallery.uploaded_files import has_uploaded_content, uploaded_sha256
+from familiar.gallery.store.uploaded_files import has_uploaded_content, uploaded_sha256
 from familiar.photos.decoding import detect_format, find_photos, read_header
 from familiar.web.errors import HttpProblem
 from familiar.web.settings import MB, Limits

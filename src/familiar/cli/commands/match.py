@@ -77,11 +77,11 @@ def match(
     """
     from datetime import date
 
-    from familiar.gallery.clustering.assignments import resolve_identity
-    from familiar.gallery.gallery_model import gallery_detector
+    from familiar.gallery.enroll.gallery_model import gallery_detector
     from familiar.gallery.lost_pets.candidates import PetFilter
     from familiar.gallery.lost_pets.found_pets import list_found_pets, save_found_pet, search_found_pet, write_pages
     from familiar.gallery.lost_pets.reports import Report
+    from familiar.gallery.same.assignments import resolve_identity
 
     only = PetFilter(species or "", location or "", since or "", until or "")
     report = Report("found", species or "", found_at, found_on) if name or found_at or found_on else None

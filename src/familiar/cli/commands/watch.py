@@ -82,7 +82,7 @@ def watch(
     Example:
       familiar watch photos/ --gallery album
     """
-    from familiar.gallery.gallery_model import gallery_detector, remember_detector
+    from familiar.gallery.enroll.gallery_model import gallery_detector, remember_detector
     from familiar.gallery.watching.settings import WatchSettings, watch_lock
     from familiar.gallery.watching.watch import FolderWatch
     from familiar.gallery.watching.webhooks import check_url

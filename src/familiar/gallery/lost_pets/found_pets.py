@@ -13,7 +13,7 @@ from familiar.core.types import Box, Face
 from familiar.detection.detector import Detector, looked_for
 from familiar.embedding.embedder import Embedder
 from familiar.embedding.photos import stack_embeddings
-from familiar.gallery.enrollment.enroll import enroll
+from familiar.gallery.enroll.enroll import enroll
 from familiar.gallery.lost_pets.candidates import (
     FOUND_PET,
     NO_PET_FILTER,

@@ -13,7 +13,7 @@ from familiar.core.errors import Contradiction, NotInGallery
 from familiar.core.gallery_types import IdentitySummary
 from familiar.core.names import unify_spelling
 from familiar.core.terminal_text import printable
-from familiar.gallery.clustering.assignments import UNASSIGNED, load_assignments
+from familiar.gallery.same.assignments import UNASSIGNED, load_assignments
 from familiar.gallery.search.listing import identity_summaries
 from familiar.gallery.store.reports import ReportRow
 from familiar.gallery.store.repository import Repository

@@ -9,8 +9,8 @@ from familiar.core.gallery_types import Counts, GalleryFace, IdentitySummary, Qu
 from familiar.core.notebook import NotebookImage, NotebookTile, notebook_html
 from familiar.core.plural import pluralize
 from familiar.core.recognition_types import Hit, Match
-from familiar.gallery.clustering.album import load_album
-from familiar.gallery.clustering.calibration import calibration, own_calibration
+from familiar.gallery.same.album import load_album
+from familiar.gallery.same.calibration import calibration, own_calibration
 from familiar.gallery.search.listing import counts, identity_summaries
 from familiar.gallery.store.store import Store
 from familiar.photos.thumbnails import crop_face, encode_jpeg

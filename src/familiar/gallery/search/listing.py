@@ -9,10 +9,10 @@ from jaxtyping import Float32, Int64
 from familiar.core.errors import NotInGallery
 from familiar.core.gallery_types import AssignmentConfidence, Counts, GalleryFace, GalleryPhoto, IdentitySummary
 from familiar.core.names import unify_spelling
-from familiar.gallery.clustering.album import load_album
-from familiar.gallery.clustering.assignments import UNASSIGNED, check_faces, check_identities, load_assignments
-from familiar.gallery.clustering.calibration import calibration
-from familiar.gallery.search.templates import central_faces, compute_templates
+from familiar.gallery.same.album import load_album
+from familiar.gallery.same.assignments import UNASSIGNED, check_faces, check_identities, load_assignments
+from familiar.gallery.same.calibration import calibration
+from familiar.gallery.same.templates import central_faces, compute_templates
 from familiar.gallery.store.store import Store
 from familiar.neighbors.domains import DOMAIN_THRESHOLD, IN_DOMAIN
 from familiar.neighbors.whitening import whiten_to_domain

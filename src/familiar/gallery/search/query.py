@@ -11,7 +11,7 @@ from familiar.core.types import Crop
 from familiar.detection.detector import Detector, looked_for, not_looked_for
 from familiar.detection.faces import DetectedFaces
 from familiar.embedding.embedder import Embedder
-from familiar.gallery.gallery_model import gallery_detector
+from familiar.gallery.enroll.gallery_model import gallery_detector
 from familiar.gallery.store.store import Store
 
 Query: TypeAlias = Path | str | Crop | Float32[np.ndarray, " d"]

@@ -9,12 +9,12 @@ from familiar.core.recognition_types import Hit, Match, VerificationResult
 from familiar.core.vectors import check_unit_rows, normalize
 from familiar.core.vectors import prefix as embedding_prefix
 from familiar.embedding.verification import verify_embeddings
-from familiar.gallery.clustering.assignments import check_identities
-from familiar.gallery.clustering.calibration import calibration_at
+from familiar.gallery.same.assignments import check_identities
+from familiar.gallery.same.calibration import calibration_at
+from familiar.gallery.same.query_adaptation import AdaptedQuery, adapt_query, center_query
+from familiar.gallery.same.templates import Templates, compute_templates
 from familiar.gallery.search.external_search import search_external_index
 from familiar.gallery.search.filters import NO_FILTER, Filter, filter_mask
-from familiar.gallery.search.query_adaptation import AdaptedQuery, adapt_query, center_query
-from familiar.gallery.search.templates import Templates, compute_templates
 from familiar.gallery.store.face_table import EmbeddingTable
 from familiar.gallery.store.index_lock import index_lock
 from familiar.gallery.store.store import Store

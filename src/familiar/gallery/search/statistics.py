@@ -4,10 +4,10 @@ import contextlib
 from dataclasses import dataclass
 
 from familiar.core.gallery_types import Decision, IdentitySummary, SpeciesClustering
-from familiar.gallery.clustering.album import load_album
-from familiar.gallery.clustering.calibration import ClusteringSettings, clustering_calibration
-from familiar.gallery.clustering.review_queue import doubtful_identities
-from familiar.gallery.editing.undo_log import decisions
+from familiar.gallery.review.questions import doubtful_identities
+from familiar.gallery.same.album import load_album
+from familiar.gallery.same.calibration import ClusteringSettings, clustering_calibration
+from familiar.gallery.same.decisions import decisions
 from familiar.gallery.search.listing import all_summaries
 from familiar.gallery.search.search import open_index
 from familiar.gallery.store.space import Space

@@ -21,8 +21,8 @@ from familiar.core.gallery_types import GalleryFace
 from familiar.core.names import normalize_name, unify_spelling
 from familiar.core.terminal_text import printable
 from familiar.core.types import Box
-from familiar.gallery.editing.corrections import Individual, assign
-from familiar.gallery.photo_paths import CHANGED, file_sha256, photos_at_path, require_sha256
+from familiar.gallery.edits.corrections import Individual, assign
+from familiar.gallery.store.photo_paths import CHANGED, file_sha256, photos_at_path, require_sha256
 from familiar.gallery.store.store import Store
 from familiar.gallery.transfer.photo_metadata import load_faces
 from familiar.photos.decoding import find_photos

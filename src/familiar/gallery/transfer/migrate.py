@@ -33,13 +33,13 @@ from familiar.detection.detectors import CROP_DETECTORS, KnownFaces, available_d
 from familiar.detection.faces import DetectedFaces
 from familiar.embedding.embedder import Embedder
 from familiar.embedding.photos import stack_embeddings
-from familiar.gallery.clustering.automatic_calibration import calibrate_if_due
-from familiar.gallery.clustering.calibration import calibrate, own_calibration
-from familiar.gallery.enrollment.enroll import NOTHING_ENROLLED, EnrollResult
-from familiar.gallery.enrollment.redetect import photos_to_search, redetect
-from familiar.gallery.gallery_model import build_gallery_detector, remember
-from familiar.gallery.photo_paths import require_sha256
+from familiar.gallery.enroll.enroll import NOTHING_ENROLLED, EnrollResult
+from familiar.gallery.enroll.gallery_model import build_gallery_detector, remember
+from familiar.gallery.enroll.redetect import photos_to_search, redetect
+from familiar.gallery.same.automatic_calibration import calibrate_if_due
+from familiar.gallery.same.calibration import calibrate, own_calibration
 from familiar.gallery.store.face_table import EmbeddingTable
+from familiar.gallery.store.photo_paths import require_sha256
 from familiar.gallery.store.repository import Repository
 from familiar.gallery.store.space import Space
 from familiar.gallery.store.store import Store

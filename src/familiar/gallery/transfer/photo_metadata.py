@@ -10,7 +10,7 @@ from pathlib import Path
 
 from familiar.core.errors import UnreadablePhoto
 from familiar.core.gallery_types import GalleryFace
-from familiar.gallery.photo_paths import CHANGED
+from familiar.gallery.store.photo_paths import CHANGED
 from familiar.gallery.store.photos import PhotoRow
 from familiar.gallery.store.repository import Repository
 from familiar.photos.decoding import PhotoMetadata, read_metadata, read_photo_bytes

@@ -10,7 +10,7 @@ from familiar.core.errors import BadMetadata, Contradiction, FamiliarError, NotI
 from familiar.core.files import absolute_path
 from familiar.core.gallery_types import GalleryFace
 from familiar.core.names import unify_spelling
-from familiar.gallery.editing.corrections import check_name
+from familiar.gallery.edits.corrections import check_name
 from familiar.gallery.store.store import Store
 from familiar.gallery.transfer.import_export import SAME_BOX, ImportResult, assign_labels
 from familiar.gallery.transfer.photo_metadata import PhotoContent, load_faces, load_photos, read_photo

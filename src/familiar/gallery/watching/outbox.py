@@ -10,8 +10,8 @@ from typing import Any
 
 from familiar.core.errors import FamiliarError
 from familiar.core.gallery_types import GalleryFace
-from familiar.gallery.enrollment.enroll import EnrolledBatch
-from familiar.gallery.enrollment.photo_writing import WrittenPhoto
+from familiar.gallery.enroll.enroll import EnrolledBatch
+from familiar.gallery.enroll.photo_writing import WrittenPhoto
 from familiar.gallery.search import listing
 from familiar.gallery.store.repository import Repository
 from familiar.gallery.store.store import Store

@@ -20,8 +20,8 @@ from familiar.core.files import absolute_path, real_path
 from familiar.core.plural import pluralize
 from familiar.detection.detector import Detector
 from familiar.embedding.embedder import Embedder
-from familiar.gallery.clustering.cluster import cluster
-from familiar.gallery.enrollment.enroll import EnrolledBatch, enroll
+from familiar.gallery.cluster.cluster import cluster
+from familiar.gallery.enroll.enroll import EnrolledBatch, enroll
 from familiar.gallery.search.index_update import update_index
 from familiar.gallery.store.photos import PhotoRow, path_before_replacement
 from familiar.gallery.store.repository import Repository

@@ -5,7 +5,7 @@ from pathlib import Path
 from fastapi import APIRouter, Response
 
 from familiar.core.gallery_types import CorrectionResult, GalleryFace, GalleryPhoto, Page
-from familiar.gallery.editing import corrections, manual_faces
+from familiar.gallery.edits import corrections, manual_faces
 from familiar.gallery.search import listing
 from familiar.gallery.store.store import Store
 from familiar.web.api import images, pagination, requests, responses

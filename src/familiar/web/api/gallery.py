@@ -14,11 +14,11 @@ from familiar.core.gallery_types import (
     MinSimilarities,
     Question,
 )
-from familiar.gallery.clustering import cluster as clustering
-from familiar.gallery.clustering import review_queue
-from familiar.gallery.clustering.album import is_guess, load_album
-from familiar.gallery.clustering.calibration import calibration, clustering_calibration
-from familiar.gallery.editing import undo_log
+from familiar.gallery.cluster import cluster as clustering
+from familiar.gallery.review import questions
+from familiar.gallery.same import decisions
+from familiar.gallery.same.album import is_guess, load_album
+from familiar.gallery.same.calibration import calibration, clustering_calibration
 from familiar.gallery.search import listing
 from familiar.gallery.store.store import Store
 from familiar.web.api import requests, responses
@@ -65,19 +65,19 @@ async def list_questions(
     service: ServiceDep, limit: Annotated[int, Query(ge=1, le=MAX_QUESTIONS)] = 10
 ) -> list[Question]:
     """List the most informative questions to review, by expected gain."""
-    return await service.executor.read(review_queue.propose_questions, limit)
+    return await service.executor.read(questions.propose_questions, limit)
 
 
 @router.post("/questions/answer", tags=["questions"], status_code=204, response_class=Response, responses=EDIT)
 async def answer_question(service: ServiceDep, body: requests.AnswerRequest) -> None:
     """Answer a question. Conflict if its faces or identities have changed since it was listed."""
-    await service.executor.write(review_queue.answer_question, Question(**dict(body.question)), body.same)
+    await service.executor.write(questions.answer_question, Question(**dict(body.question)), body.same)
 
 
 @router.get("/decisions", tags=["gallery"], response_model=list[responses.Decision])
 async def list_decisions(service: ServiceDep, limit: requests.Limit = 20) -> list[Decision]:
     """List the last changes that can be undone, newest first."""
-    return await service.executor.read(undo_log.decisions, limit)
+    return await service.executor.read(decisions.decisions, limit)
 
 
 @router.post("/undo", tags=["gallery"], response_model=responses.Decision, responses=EDIT)
@@ -88,7 +88,7 @@ async def undo(
     ] = None,
 ) -> Decision:
     """Undo the last change and return it."""
-    return await service.executor.write(undo_log.undo, decision)
+    return await service.executor.write(decisions.undo, decision)
 
 
 def _state(gallery: Store, *, read_only: bool, has_model: bool) -> GalleryState:

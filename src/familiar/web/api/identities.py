@@ -5,7 +5,7 @@ from typing import Annotated
 from fastapi import APIRouter, Query
 
 from familiar.core.gallery_types import AssignmentConfidence, CorrectionResult, IdentitySummary, Page
-from familiar.gallery.editing import corrections
+from familiar.gallery.edits import corrections
 from familiar.gallery.search import listing
 from familiar.web.api import pagination, requests, responses
 from familiar.web.api.openapi import EDIT, MISSING

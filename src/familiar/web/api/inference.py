@@ -16,7 +16,7 @@ from familiar.core.recognition_types import (
 from familiar.core.types import Face
 from familiar.core.vectors import check_unit_rows
 from familiar.detection.faces import DetectedFaces
-from familiar.gallery.clustering.assignments import check_faces
+from familiar.gallery.same.assignments import check_faces
 from familiar.gallery.search.search import Filter, search_identities, search_photos, verify_pair
 from familiar.gallery.search.search import verify as verify_identity_of
 from familiar.gallery.store.store import Store

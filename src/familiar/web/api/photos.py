@@ -9,7 +9,7 @@ from fastapi import APIRouter, Depends, Response
 from fastapi.sse import EventSourceResponse
 
 from familiar.core.gallery_types import AdditionResult, GalleryPhoto, Page, Progress, SkippedPhoto
-from familiar.gallery.editing import manual_faces
+from familiar.gallery.edits import manual_faces
 from familiar.gallery.search import listing
 from familiar.gallery.store.store import Store
 from familiar.web.api import images, pagination, requests, responses

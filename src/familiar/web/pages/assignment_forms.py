@@ -9,9 +9,9 @@ from pydantic import Field
 from familiar.core.errors import Contradiction, NotInGallery
 from familiar.core.gallery_types import CorrectionResult, GalleryFace
 from familiar.core.names import unify_spelling
-from familiar.gallery.clustering.assignments import check_faces, check_identities, load_assignments
-from familiar.gallery.editing import corrections
-from familiar.gallery.editing.identity_state import STATE_PATTERN, IdentityState, check_states
+from familiar.gallery.edits import corrections
+from familiar.gallery.edits.identity_state import STATE_PATTERN, IdentityState, check_states
+from familiar.gallery.same.assignments import check_faces, check_identities, load_assignments
 from familiar.gallery.store.store import Store
 
 Number = Annotated[int, Field(ge=1, lt=2**63)]  # of a face, a photo or an individual; SQLite's range

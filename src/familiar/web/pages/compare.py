@@ -10,7 +10,7 @@ from jaxtyping import Float32
 
 from familiar.core.calibration import Calibration
 from familiar.core.recognition_types import VerificationResult
-from familiar.gallery.clustering.calibration import calibration_at
+from familiar.gallery.same.calibration import calibration_at
 from familiar.gallery.search.search import verify_pair
 from familiar.gallery.store.store import Store
 from familiar.web.pages.crops import as_data_url

@@ -12,7 +12,7 @@ from familiar.core.errors import FamiliarError, IndexUnavailable, NoFaceFound
 from familiar.core.gallery_types import SkippedPhoto
 from familiar.detection.detector import looked_for
 from familiar.detection.faces import DetectedFaces
-from familiar.gallery.enrollment.enroll import enroll
+from familiar.gallery.enroll.enroll import enroll
 from familiar.gallery.lost_pets.candidates import Candidate, rank_candidates
 from familiar.gallery.lost_pets.found_pets import photo_ids
 from familiar.gallery.lost_pets.register import enter_pet

@@ -11,7 +11,7 @@ from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
 from familiar.core.errors import NotInGallery, UnreadablePhoto
 from familiar.core.gallery_types import GalleryFace, GalleryPhoto
-from familiar.gallery.editing.identity_state import IdentityState, check_states, read_states
+from familiar.gallery.edits.identity_state import IdentityState, check_states, read_states
 from familiar.gallery.lost_pets import register
 from familiar.gallery.lost_pets.candidates import OPPOSITE, Candidate, PetFilter, Ranking, compare_pets, rank_candidates
 from familiar.gallery.lost_pets.printable_page import PRINTED_SIDE_PX, PageCandidate, printable_page

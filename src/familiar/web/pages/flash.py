@@ -8,8 +8,8 @@ from urllib.parse import parse_qsl, urlencode, urlsplit
 from fastapi import Request
 
 from familiar.core.plural import pluralize
-from familiar.gallery.clustering.assignments import load_assignments
-from familiar.gallery.editing.undo_log import decisions
+from familiar.gallery.same.assignments import load_assignments
+from familiar.gallery.same.decisions import decisions
 from familiar.gallery.store.store import Store
 from familiar.web.pages.render import display_name
 

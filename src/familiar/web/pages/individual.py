@@ -8,15 +8,15 @@ from fastapi.responses import JSONResponse, RedirectResponse, Response
 from familiar.core.errors import Contradiction, NotInGallery
 from familiar.core.gallery_types import AssignmentConfidence
 from familiar.core.names import unify_spelling
-from familiar.gallery.clustering.assignments import load_assignments
-from familiar.gallery.editing import corrections
-from familiar.gallery.editing.identity_state import (
+from familiar.gallery.edits import corrections
+from familiar.gallery.edits.identity_state import (
     IdentityState,
     check_identity_of_faces,
     check_states,
     read_states,
 )
-from familiar.gallery.editing.propagation import similar_faces
+from familiar.gallery.edits.propagation import similar_faces
+from familiar.gallery.same.assignments import load_assignments
 from familiar.gallery.search.listing import face_confidences
 from familiar.gallery.store.store import Store
 from familiar.web.middleware.login import local_path

@@ -8,18 +8,18 @@ from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
 from familiar.core.errors import Contradiction
 from familiar.core.gallery_types import Counts, GalleryFace, IdentitySummary
-from familiar.gallery.clustering.album import is_guess
-from familiar.gallery.clustering.assignments import load_assignments
-from familiar.gallery.clustering.cluster import cluster
-from familiar.gallery.clustering.review_queue import doubtful_identities
-from familiar.gallery.editing import corrections
-from familiar.gallery.editing.identity_state import (
+from familiar.gallery.cluster.cluster import cluster
+from familiar.gallery.edits import corrections
+from familiar.gallery.edits.identity_state import (
     NO_IDENTITY,
     IdentityState,
     check_identity_of_faces,
     check_states,
     read_states,
 )
+from familiar.gallery.review.questions import doubtful_identities
+from familiar.gallery.same.album import is_guess
+from familiar.gallery.same.assignments import load_assignments
 from familiar.gallery.search.listing import (
     SUMMARY_FACES,
     counts,

@@ -15,8 +15,8 @@ from familiar.core.gallery_types import SpeciesClustering
 from familiar.embedding.bundle import Bundle
 from familiar.evaluation.results import Figure, read_results
 from familiar.evaluation.results.figures import make_figures
-from familiar.gallery.clustering.album import load_album
-from familiar.gallery.clustering.calibration import ClusteringSettings, calibration, clustering_calibration
+from familiar.gallery.same.album import load_album
+from familiar.gallery.same.calibration import ClusteringSettings, calibration, clustering_calibration
 from familiar.gallery.store.space import Space
 from familiar.gallery.store.store import Store
 from familiar.web.errors import HttpProblem

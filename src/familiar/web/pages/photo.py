@@ -10,8 +10,8 @@ from familiar.core.errors import FamiliarError
 from familiar.core.gallery_types import GalleryFace, GalleryPhoto
 from familiar.core.terminal_text import printable
 from familiar.core.types import Box
-from familiar.gallery.editing import corrections, manual_faces
-from familiar.gallery.editing.identity_state import IdentityState, check_identity_of_faces, read_states
+from familiar.gallery.edits import corrections, manual_faces
+from familiar.gallery.edits.identity_state import IdentityState, check_identity_of_faces, read_states
 from familiar.gallery.search import listing
 from familiar.gallery.store.store import Store
 from familiar.web.pages.assignment_forms import (

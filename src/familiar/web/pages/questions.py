@@ -9,14 +9,14 @@ from fastapi.responses import HTMLResponse, RedirectResponse
 
 from familiar.core.errors import Contradiction, NotInGallery
 from familiar.core.gallery_types import GalleryFace, Question
-from familiar.gallery.clustering.review_queue import (
+from familiar.gallery.edits.identity_state import IdentityState, check_states, read_states
+from familiar.gallery.review.questions import (
     AnswersLeft,
     answer_question,
     estimate_answers_left,
     is_still_valid,
     propose_questions,
 )
-from familiar.gallery.editing.identity_state import IdentityState, check_states, read_states
 from familiar.gallery.search import listing
 from familiar.gallery.store.store import Store
 from familiar.web.pages.assignment_forms import Number, StatesDep

@@ -14,8 +14,8 @@ from familiar.core.errors import CorruptGallery
 from familiar.core.gallery_types import Counts, Decision
 from familiar.core.likelihood import likelihood
 from familiar.core.templating import template_environment
-from familiar.gallery.editing.undo_log import decisions
 from familiar.gallery.lost_pets.reports import has_reports
+from familiar.gallery.same.decisions import decisions
 from familiar.gallery.search.listing import counts
 from familiar.gallery.store.store import Store
 from familiar.web.errors import HttpProblem, kebab, problem_headers

@@ -16,7 +16,7 @@ if TYPE_CHECKING:  # --help imports nothing heavy
 
     from familiar.core.gallery_types import SpeciesClustering
     from familiar.embedding.embedder import Embedder
-    from familiar.gallery.clustering.calibration import ClusteringSettings
+    from familiar.gallery.same.calibration import ClusteringSettings
     from familiar.gallery.store.store import Store
 
 CALIBRATES_ITSELF = (
@@ -39,7 +39,7 @@ def open_album(
     folder: Path, model: "Embedder | Sequence[str] | None", providers: tuple[str, ...] | None
 ) -> "Iterator[tuple[Store, Embedder]]":
     """Open a gallery and its model, which is the one that it remembers, unless it is given."""
-    from familiar.gallery.gallery_model import open_gallery_model
+    from familiar.gallery.enroll.gallery_model import open_gallery_model
     from familiar.gallery.store.store import Store
 
     with Store.open(folder) as gallery:
@@ -57,7 +57,7 @@ def create_if_missing(
 ) -> "Embedder | Sequence[str]":
     """Create a gallery for a model's embeddings where it is missing; return the model, opened if it was needed."""
     from familiar.embedding.embedder import Embedder
-    from familiar.gallery.gallery_model import create_gallery
+    from familiar.gallery.enroll.gallery_model import create_gallery
     from familiar.gallery.store.connection import DATABASE
 
     if (folder / DATABASE).exists():
@@ -73,7 +73,7 @@ def create_if_missing(
 @contextlib.contextmanager
 def open_to_correct(folder: Path) -> "Iterator[Store]":
     """Open a gallery, and note on stderr if it calibrates itself meanwhile, or if that is undone."""
-    from familiar.gallery.clustering.calibration import own_calibration
+    from familiar.gallery.same.calibration import own_calibration
     from familiar.gallery.store.store import Store
 
     with Store.open(folder) as gallery:
@@ -126,7 +126,7 @@ def embed_best_face(
     Raises:
         SpaceMismatch: the embedding cannot be compared with those in the gallery.
     """
-    from familiar.gallery.gallery_model import gallery_detector
+    from familiar.gallery.enroll.gallery_model import gallery_detector
     from familiar.gallery.search.query import embed_query, find_query
 
     face_detector = gallery_detector(gallery, model, detector, detector_model, for_query=True)
@@ -137,7 +137,7 @@ def embed_best_face(
 
 def resolve_faces(gallery: "Store", references: Sequence[str]) -> list[int]:
     """Find the faces given as numbers or photo paths, each once."""
-    from familiar.gallery.clustering.assignments import resolve_face
+    from familiar.gallery.same.assignments import resolve_face
 
     return list(dict.fromkeys(resolve_face(gallery, reference) for reference in references))
 
@@ -155,7 +155,7 @@ def label(number: int | None, name: str | None) -> str:
 
 def label_of(gallery: "Store", number: int | None) -> str:
     """Write the name and number of an identity of the gallery."""
-    from familiar.gallery.clustering.assignments import load_assignments
+    from familiar.gallery.same.assignments import load_assignments
 
     return label(number, None if number is None else load_assignments(gallery).names.get(number))
 

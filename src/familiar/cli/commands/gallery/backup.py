@@ -49,8 +49,8 @@ def backup(folder: Path, file: Path | None, automatic: "Retention | None", as_js
     Example:
       familiar gallery backup album album.zip
     """
-    from familiar.gallery.integrity.backup import backup as backup_gallery
     from familiar.gallery.store.store import Store
+    from familiar.gallery.transfer.backup import backup as backup_gallery
 
     if (file is None) == (automatic is None):
         raise click.UsageError("give either a FILE or --automatic")
@@ -90,7 +90,7 @@ def restore(folder: Path, file: Path | None, as_json: bool) -> None:
     Example:
       familiar gallery restore album album.zip
     """
-    from familiar.gallery.integrity.backup import restore as restore_gallery
+    from familiar.gallery.transfer.backup import restore as restore_gallery
 
     result = restore_gallery(folder, file)
     if as_json:

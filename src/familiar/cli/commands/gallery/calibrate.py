@@ -23,8 +23,8 @@ def calibrate(folder: Path, reset: bool, as_json: bool) -> None:
     Example:
       familiar gallery calibrate album
     """
-    from familiar.gallery.clustering.calibration import calibrate as fit_calibration
-    from familiar.gallery.clustering.calibration import clustering_calibration, reset_calibration
+    from familiar.gallery.same.calibration import calibrate as fit_calibration
+    from familiar.gallery.same.calibration import clustering_calibration, reset_calibration
     from familiar.gallery.store.store import Store
 
     with Store.open(folder) as gallery:

@@ -27,9 +27,9 @@ def check(folder: Path, as_json: bool) -> None:
     Example:
       familiar gallery check album
     """
-    from familiar.gallery.integrity.check import ERASURE_DUE
-    from familiar.gallery.integrity.check import check as check_gallery
     from familiar.gallery.store.store import Store
+    from familiar.gallery.transfer.check import ERASURE_DUE
+    from familiar.gallery.transfer.check import check as check_gallery
 
     with Store.open(folder) as gallery:
         result = check_gallery(gallery)

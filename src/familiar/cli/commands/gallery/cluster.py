@@ -35,9 +35,9 @@ def cluster(folder: Path, threshold: float | None, rebuild: bool, as_json: bool)
     Example:
       familiar gallery cluster album
     """
-    from familiar.gallery.clustering.album import load_album
-    from familiar.gallery.clustering.calibration import clustering_calibration
-    from familiar.gallery.clustering.cluster import cluster as cluster_gallery
+    from familiar.gallery.cluster.cluster import cluster as cluster_gallery
+    from familiar.gallery.same.album import load_album
+    from familiar.gallery.same.calibration import clustering_calibration
 
     with open_to_correct(folder) as gallery:
         status = StatusLine()

@@ -40,8 +40,8 @@ def name(folder: Path, identity: str, new_name: str, confirm: bool, as_json: boo
     Example:
       familiar gallery name album '#12' Tom --confirm
     """
-    from familiar.gallery.clustering.assignments import resolve_identity
-    from familiar.gallery.editing import corrections
+    from familiar.gallery.edits import corrections
+    from familiar.gallery.same.assignments import resolve_identity
 
     with open_to_correct(folder) as gallery:
         with gallery.write():
@@ -63,7 +63,7 @@ def confirm(folder: Path, faces: tuple[str, ...], as_json: bool) -> None:
     Example:
       familiar gallery confirm album 31 photos/tom.jpg
     """
-    from familiar.gallery.editing import corrections
+    from familiar.gallery.edits import corrections
 
     with open_to_correct(folder) as gallery, gallery.write():
         numbers = resolve_faces(gallery, faces)
@@ -90,8 +90,8 @@ def merge(folder: Path, identity: str, others: tuple[str, ...], same_photo: bool
     Example:
       familiar gallery merge album Tom '#12' '#31'
     """
-    from familiar.gallery.clustering.assignments import resolve_identity
-    from familiar.gallery.editing import corrections
+    from familiar.gallery.edits import corrections
+    from familiar.gallery.same.assignments import resolve_identity
 
     with open_to_correct(folder) as gallery:
         with gallery.write():
@@ -115,7 +115,7 @@ def split(folder: Path, faces: tuple[str, ...], new_name: str | None, same_photo
     Example:
       familiar gallery split album 31 photos/kitty.jpg --name Kitty
     """
-    from familiar.gallery.editing import corrections
+    from familiar.gallery.edits import corrections
 
     with open_to_correct(folder) as gallery:
         with gallery.write():
@@ -139,8 +139,8 @@ def move(folder: Path, faces: tuple[str, ...], identity: str, same_photo: bool, 
     Example:
       familiar gallery move album 31 photos/kitty.jpg --to Kitty
     """
-    from familiar.gallery.clustering.assignments import resolve_identity
-    from familiar.gallery.editing import corrections
+    from familiar.gallery.edits import corrections
+    from familiar.gallery.same.assignments import resolve_identity
 
     with open_to_correct(folder) as gallery:
         with gallery.write():
@@ -163,8 +163,8 @@ def reject(folder: Path, faces: tuple[str, ...], identity: str | None, as_json: 
     Example:
       familiar gallery reject album 31 --identity Tom
     """
-    from familiar.gallery.clustering.assignments import resolve_identity
-    from familiar.gallery.editing import corrections
+    from familiar.gallery.edits import corrections
+    from familiar.gallery.same.assignments import resolve_identity
 
     with open_to_correct(folder) as gallery:
         with gallery.write():
@@ -193,10 +193,10 @@ def undo(folder: Path, change: int | None, as_json: bool) -> None:
     Example:
       familiar gallery undo album
     """
-    from familiar.gallery.editing import undo_log
+    from familiar.gallery.same import decisions
 
     with open_to_correct(folder) as gallery:
-        decision = undo_log.undo(gallery, change)
+        decision = decisions.undo(gallery, change)
     if as_json:
         print_json(asdict(decision))
     else:
@@ -209,7 +209,7 @@ def _faces_show(count: int, singular: str = "shows", plural: str = "show") -> st
 
 def _print_result(gallery: "Store", result: "CorrectionResult", lead: str, as_json: bool) -> None:
     """Print the identity that a correction was about, and how many other faces followed."""
-    from familiar.gallery.clustering.assignments import load_assignments
+    from familiar.gallery.same.assignments import load_assignments
 
     assignments = load_assignments(gallery)
     if as_json:

@@ -16,7 +16,7 @@ from familiar.core.plural import pluralize
 if TYPE_CHECKING:  # --help imports nothing heavy
     from familiar.detection.detector import Detector
     from familiar.embedding.embedder import Embedder
-    from familiar.gallery.enrollment.enroll import EnrollResult
+    from familiar.gallery.enroll.enroll import EnrollResult
 
 
 @click.command()
@@ -60,7 +60,7 @@ def enroll(
       familiar gallery enroll album new-photos/
       familiar gallery enroll album --redetect --detector auto
     """
-    from familiar.gallery.gallery_model import enroll_in_album, gallery_detector
+    from familiar.gallery.enroll.gallery_model import enroll_in_album, gallery_detector
     from familiar.photos.decoding import find_photos
 
     if not photos and not redetect:

@@ -32,9 +32,9 @@ def forget(folder: Path, identity: str | None, photos: tuple[str, ...], yes: boo
     Example:
       familiar gallery forget album --identity Tom
     """
-    from familiar.gallery.clustering.assignments import resolve_identity
-    from familiar.gallery.editing.forget import forget_identity, forget_photos
-    from familiar.gallery.editing.identity_state import read_states
+    from familiar.gallery.edits.forget import forget_identity, forget_photos
+    from familiar.gallery.edits.identity_state import read_states
+    from familiar.gallery.same.assignments import resolve_identity
     from familiar.gallery.store.automatic_copies import damaged_files
     from familiar.gallery.store.store import Store
 

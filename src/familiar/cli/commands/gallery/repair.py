@@ -30,8 +30,8 @@ def repair(folder: Path, model: Path | None, as_json: bool) -> None:
       familiar gallery repair album
     """
     from familiar.embedding.bundle import load_bundle
-    from familiar.gallery.integrity.repair import repair as repair_gallery
     from familiar.gallery.store.space import Space
+    from familiar.gallery.transfer.repair import repair as repair_gallery
 
     result = repair_gallery(folder, None if model is None else Space.from_metadata(load_bundle(model).metadata))
     if as_json:

@@ -35,7 +35,7 @@ def review(folder: Path, count: int, interactive: bool, as_json: bool) -> None:
     Example:
       familiar gallery review album --interactive
     """
-    from familiar.gallery.clustering.review_queue import estimate_answers_left, propose_questions
+    from familiar.gallery.review.questions import estimate_answers_left, propose_questions
 
     with open_to_correct(folder) as gallery:
         if interactive:
@@ -74,7 +74,7 @@ def _ask(gallery: "Store", count: int) -> int:
     An answer may change which question is best, so the next one is computed after each.
     """
     from familiar.core.errors import FamiliarError
-    from familiar.gallery.clustering.review_queue import answer_question
+    from familiar.gallery.review.questions import answer_question
 
     skipped: set[tuple[int, int]] = set()
     answered = 0
@@ -102,7 +102,7 @@ def _ask(gallery: "Store", count: int) -> int:
 
 
 def _next_question(gallery: "Store", skipped: set[tuple[int, int]]) -> "Question | None":
-    from familiar.gallery.clustering.review_queue import propose_questions
+    from familiar.gallery.review.questions import propose_questions
 
     questions = propose_questions(gallery, len(skipped) + 1)
     return next((each for each in questions if (each.first_face, each.second_face) not in skipped), None)

@@ -111,7 +111,7 @@ def _check_prefix(gallery: "Store", prefix: int | None) -> None:
 def _make_filter(
     gallery: "Store", identities: tuple[str, ...], species: str | None, since: str | None, until: str | None
 ) -> "Filter":
-    from familiar.gallery.clustering.assignments import resolve_identity
+    from familiar.gallery.same.assignments import resolve_identity
     from familiar.gallery.search.search import Filter
 
     numbers = tuple(resolve_identity(gallery, reference) for reference in identities) or None

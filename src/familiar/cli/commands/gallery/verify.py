@@ -48,7 +48,7 @@ def verify(
     Example:
       familiar gallery verify album cat.jpg Tom
     """
-    from familiar.gallery.clustering.assignments import resolve_identity
+    from familiar.gallery.same.assignments import resolve_identity
     from familiar.gallery.search.search import verify as verify_identity
 
     with open_album(folder, models, providers) as (gallery, embedder):

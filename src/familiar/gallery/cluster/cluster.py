@@ -1,0 +1,207 @@
+"""Cluster the faces of a gallery into identities by their embeddings, within the user's corrections.
+
+Existing assignments are kept: a face stays in its identity, and two existing identities are joined only by the user.
+New faces join these identities or one another. `rebuild` releases the faces that are neither in a named identity nor
+placed by the user.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+from jaxtyping import Bool, Int64
+
+from familiar.core.gallery_types import ClusterResult
+from familiar.gallery.cluster.plan import Plan, adapt_plan, unassign_conflicts, write_plan
+from familiar.gallery.same.album import Album, album_at, load_album
+from familiar.gallery.same.assignments import UNASSIGNED, GalleryAssignments, load_assignments
+from familiar.gallery.same.constraints import build_constraints
+from familiar.gallery.same.decisions import decision
+from familiar.gallery.store.repository import Repository
+from familiar.gallery.store.store import Store
+from familiar.neighbors.album import MIN_QUALITY
+from familiar.neighbors.brute_force import search
+from familiar.neighbors.constraints import restrict_constraints
+from familiar.neighbors.domains import IN_DOMAIN, cluster_by_domain, extend_domains, whiten_by_domain
+from familiar.neighbors.knn_graph import SearchedRows
+from familiar.neighbors.purity import split_mixed
+
+_MAX_ITERATIONS = 5  # of clustering until nothing changes
+_NEIGHBORS = 60  # nearest faces whose identities a released face might join
+
+
+def cluster(gallery: Store, *, threshold: float | None = None, rebuild: bool = False) -> ClusterResult:
+    """Cluster all unassigned faces, as one decision that can be undone.
+
+    Never together: two faces of one photo, unless the user said that they show one individual; faces that the user
+    marked as different or rejected; and two existing identities. Faces of a quality below .02 are only in an identity
+    if the user put them there, or if it has a name. The result is deterministic. Other writers wait only while it is
+    written.
+
+    Args:
+        gallery: the gallery to change.
+        threshold: similarity in [-1, 1] from which two faces, compared as they are, show the same individual. None: as
+            `load_album` measures it, by species.
+        rebuild: also re-cluster the faces of unnamed identities, except those that the user put there. An identity
+            keeps its number if most of it comes together again.
+    """
+    if rebuild:
+        gallery.make_automatic_copy("before-rebuild")
+    revision, plan = gallery.revision, _plan(gallery, threshold, rebuild)
+    if gallery.revision != revision:  # other writers were faster; if they are again, what they changed stays as it is
+        revision, plan = gallery.revision, _plan(gallery, threshold, rebuild)
+    with decision(gallery, "cluster") as repository:
+        last_face = int(plan.assignments.faces.ids.max(initial=0))
+        if gallery.revision != revision:
+            plan = adapt_plan(gallery, plan)
+        repository.settings.mark_faces_clustered(last_face)
+        return write_plan(repository, plan)
+
+
+def recluster(
+    gallery: Store, repository: Repository, released: Int64[np.ndarray, " k"], changed_identities: list[int]
+) -> ClusterResult:
+    """Re-cluster released faces, and let unassigned faces join changed identities, inside a decision's transaction.
+
+    Args:
+        gallery: the gallery to change.
+        repository: of the open decision.
+        released: ids of the faces to re-cluster.
+        changed_identities: identities that similar unassigned faces may join.
+    """
+    assignments = load_assignments(gallery)
+    album = load_album(gallery)
+    compared = album.comparable(assignments.domain)
+    free_mask = np.isin(assignments.faces.ids, released)
+    unassigned = np.flatnonzero((assignments.identity == UNASSIGNED) & ~free_mask)
+    for identity in changed_identities:
+        members = assignments.rows_of_identity(identity)
+        for kind in np.unique(compared.kind[members]):
+            same_kind = members[compared.kind[members] == kind]
+            mean = compared.embeddings[same_kind].mean(axis=0)
+            candidates = unassigned[compared.kind[unassigned] == kind]
+            min_product = np.linalg.norm(mean) * compared.thresholds[same_kind[0]]
+            free_mask[candidates[compared.embeddings[candidates] @ mean >= min_product]] = True
+    rows = np.flatnonzero(free_mask)
+    if not len(rows):
+        return write_plan(repository, Plan(assignments, assignments.identity, assignments.domain, album))
+    neighbors, _ = search(album.rows, album.rows[rows], min(_NEIGHBORS, len(album.rows)))
+    nearby = {*changed_identities, *np.unique(assignments.identity[neighbors]).tolist()} - {UNASSIGNED}
+    subset_mask = free_mask | np.isin(assignments.identity, list(nearby))
+    fixed_identity = np.where(free_mask, UNASSIGNED, assignments.identity)
+    searched = [None] * len(album.thresholds)
+    plan = _compute_plan(
+        gallery, assignments, album, fixed_identity, subset_mask, int(assignments.faces.ids[-1]), searched
+    )
+    return write_plan(repository, plan)
+
+
+def _plan(gallery: Store, threshold: float | None, rebuild: bool) -> Plan:
+    with gallery.read() as repository:  # one snapshot: all have the same faces
+        assignments = load_assignments(gallery)
+        album = load_album(gallery) if threshold is None else album_at(assignments.faces, threshold)
+        last_clustered_face = repository.settings.last_clustered_face()
+    fixed_identity = assignments.identity.copy()
+    if rebuild:
+        is_named = np.isin(assignments.identity, np.array(list(assignments.names), np.int64))
+        fixed_identity[~is_named & ~assignments.by_user] = UNASSIGNED
+        domain = np.where(fixed_identity == UNASSIGNED, IN_DOMAIN, assignments.domain)
+        assignments, last_clustered_face = replace(assignments, domain=domain), 0
+    all_faces = np.ones(len(fixed_identity), np.bool_)
+    searched = tuple(SearchedRows() for _ in album.thresholds)
+    plan = _compute_plan(gallery, assignments, album, fixed_identity, all_faces, last_clustered_face, searched)
+    last_face = int(assignments.faces.ids.max(initial=0))
+    for _ in range(_MAX_ITERATIONS):
+        # Large clusters compare only with their nearest candidates, so another pass may assign one more face.
+        planned = replace(assignments, identity=plan.identity, domain=plan.domain)
+        next_plan = _compute_plan(gallery, planned, album, plan.identity, all_faces, last_face, searched)
+        if (next_plan.identity == plan.identity).all():
+            break
+        plan = replace(next_plan, assignments=plan.assignments)
+    return plan
+
+
+def _compute_plan(
+    gallery: Store,
+    assignments: GalleryAssignments,
+    album: Album,
+    fixed_identity: Int64[np.ndarray, " n"],
+    subset_mask: Bool[np.ndarray, " n"],
+    last_clustered_face: int,
+    searched: Sequence[SearchedRows | None],
+) -> Plan:
+    """Cluster the faces in `subset_mask` around those that stay in their `fixed_identity`; the others do not change.
+
+    Faces with ids up to `last_clustered_face` keep their domain, in or out: to assign it again would move a few faces
+    each time. `searched` has the neighbors of each species' faces that are known already.
+    """
+    rows = np.flatnonzero(subset_mask & ((fixed_identity != UNASSIGNED) | (assignments.faces.quality >= MIN_QUALITY)))
+    is_new = (fixed_identity == UNASSIGNED) & (assignments.faces.ids > last_clustered_face)
+    constraints, seed_identities = build_constraints(gallery, assignments, fixed_identity, rows)
+    clusters, domain = np.zeros(len(rows), np.int64), assignments.domain.copy()
+    for number, species in enumerate(album.thresholds):
+        species_rows = np.flatnonzero(album.species == number)
+        embeddings, domains = album.rows[species_rows], domain[species_rows]
+        extended = np.where(is_new[species_rows], extend_domains(embeddings, domains), domains)
+        selected = np.flatnonzero(album.species[rows] == number)
+        within = np.searchsorted(species_rows, rows[selected])
+        partition, updated = cluster_by_domain(
+            embeddings[within],
+            species.threshold,
+            extended[within],
+            whiten_by_domain(embeddings, extended)[within],
+            restrict_constraints(constraints, selected),
+            searched[number],
+        )
+        if species.uncertainty is not None:
+            has_seed = np.isin(partition, partition[constraints.seeds[selected] >= 0])
+            may_split = ~has_seed & (updated == IN_DOMAIN)
+            partition = split_mixed(embeddings[within], partition, species.threshold, species.uncertainty, may_split)
+        clusters[selected] = clusters.max(initial=-1) + 1 + partition
+        # New domains are numbered from the highest of this species on.
+        is_added = ~np.isin(updated, extended)
+        updated[is_added] += domain.max(initial=IN_DOMAIN)
+        domain[species_rows] = extended
+        domain[rows[selected]] = updated
+    fixed = fixed_identity[rows]
+    labels = _label_clusters(clusters, constraints.seeds, seed_identities, assignments.identity[rows], fixed)
+    identity = np.where(subset_mask, fixed_identity, assignments.identity)
+    identity[rows] = unassign_conflicts(labels, fixed, constraints.cannot_link)
+    return Plan(assignments, identity, domain, album)
+
+
+def _label_clusters(
+    clusters: Int64[np.ndarray, " m"],
+    seeds: Int64[np.ndarray, " m"],
+    seed_identities: Int64[np.ndarray, " s"],
+    previous_identity: Int64[np.ndarray, " m"],
+    fixed_identity: Int64[np.ndarray, " m"],
+) -> Int64[np.ndarray, " m"]:
+    """Return the identity of each face, given its cluster.
+
+    A cluster with a locked seed has the seed's identity. Any other cluster of two or more faces has the identity that
+    most of its faces had before, where each previous identity goes to the cluster with most of its faces; or else a
+    new identity, numbered downwards from below -1. A cluster of one face is unassigned.
+    """
+    cluster_count = clusters.max(initial=-1) + 1
+    identity = np.full(cluster_count, UNASSIGNED, np.int64)  # of each cluster
+    is_locked = (seeds != UNASSIGNED) & (seeds < len(seed_identities))
+    identity[clusters[is_locked]] = seed_identities[seeds[is_locked]]
+    sizes = np.bincount(clusters, minlength=cluster_count)
+    needs_identity = (identity == UNASSIGNED) & (sizes > 1)
+    released = (
+        needs_identity[clusters]
+        & (previous_identity != UNASSIGNED)
+        & (fixed_identity == UNASSIGNED)
+        & ~np.isin(previous_identity, seed_identities)
+    )
+    keys, counts = np.unique(previous_identity[released] * cluster_count + clusters[released], return_counts=True)
+    reused: set[int] = set()
+    for index in np.argsort(-counts, kind="stable"):
+        number, cluster_index = divmod(int(keys[index]), int(cluster_count))
+        if number not in reused and identity[cluster_index] == UNASSIGNED:
+            identity[cluster_index] = number
+            reused.add(number)
+    new = np.flatnonzero(needs_identity & (identity == UNASSIGNED))
+    identity[new] = min(UNASSIGNED, int(seed_identities.min(initial=UNASSIGNED))) - 1 - np.arange(len(new))
+    return identity[clusters]

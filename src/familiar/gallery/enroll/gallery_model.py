@@ -1,0 +1,263 @@
+"""The model and the detector of a gallery: it remembers both, and commands that name others are refused."""
+
+import contextlib
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from familiar.core.errors import BadBundle, CannotWrite, Contradiction, FamiliarError, GalleryBusy, SpaceMismatch
+from familiar.core.files import absolute_path
+from familiar.detection.detector import Detector
+from familiar.detection.detectors import CROP_DETECTORS, available_detector
+from familiar.embedding.embedder import Embedder
+from familiar.embedding.species import Models, pin_shipped
+from familiar.gallery.enroll.enroll import EnrollResult, enroll
+from familiar.gallery.enroll.redetect import photos_to_search, redetect
+from familiar.gallery.store.model_reference import ModelReference
+from familiar.gallery.store.photos import PhotoRow
+from familiar.gallery.store.space import Space
+from familiar.gallery.store.store import Store
+
+
+def create_gallery(
+    folder: Path,
+    model: Embedder,
+    detector: str | None = None,
+    detector_model: Path | None = None,
+    embedding_dtype: str = "float16",
+) -> Store:
+    """Create and open an empty gallery, which remembers its model and its detector.
+
+    Args:
+        folder: created if missing.
+        model: its model.
+        detector: the name of its detector; None: the one that the model names.
+        detector_model: the detector's file, if it was given.
+        embedding_dtype: how embeddings are stored, "float16" or "float32".
+
+    Raises:
+        BadDetector: there is no such detector.
+        BadGallery, CannotWrite: as for `Store.create`.
+    """
+    model.detector(detector, detector_model)
+    path = None if detector_model is None else str(absolute_path(detector_model))
+    name = detector or available_detector(model.detector_name, detector_model)
+    reference = ModelReference(model.names, model.species, name, path)
+    return Store.create(folder, Space.from_model(model), embedding_dtype=embedding_dtype, reference=reference)
+
+
+def remember(gallery: Store, **changes: Any) -> None:
+    """Change fields of what a gallery remembers, unless they are so already."""
+    if replace(gallery.model_reference, **changes) != gallery.model_reference:
+        with gallery.write() as repository:
+            settings = repository.settings
+            settings.set_model_reference(replace(settings.model_reference(), **changes))
+
+
+def open_gallery_model(
+    gallery: Store,
+    named: Embedder | Models | None = None,
+    *,
+    providers: Sequence[str] | None = None,
+    may_write: bool = True,
+) -> Embedder:
+    """Open the model of a gallery. If it was given, the gallery remembers where it is now.
+
+    Args:
+        gallery: whose model it is.
+        named: the same model, or its file, folder or name; None: the one that the gallery remembers.
+        providers: as for `Embedder`.
+        may_write: whether it may be remembered.
+
+    Raises:
+        BadBundle: there is no such model, or not any more.
+        SpaceMismatch: it is another one.
+        FamiliarError: the gallery knows none.
+    """
+    if named is None:
+        return _open_remembered(gallery, providers)
+    model = named if isinstance(named, Embedder) else Embedder(named, providers=providers)
+    reference = gallery.model_reference
+    try:
+        gallery.check_space(*model.space, to_compare=True)
+    except SpaceMismatch as error:
+        chosen = " and ".join(model.names) or "a model in memory"
+        raise SpaceMismatch(
+            f"{gallery.folder}: its model is {' and '.join(reference.models) or 'another one'} (space "
+            f"{gallery.space.space_id}), not {chosen} ({model.space[0]}); leave the model out, or embed the faces "
+            f"again with the other one: familiar gallery migrate {gallery.folder} {model_arguments(model.names)}"
+        ) from error
+    if may_write and model.names and model.space[1] >= gallery.space.embedding_dim:
+        # Not where the gallery cannot be written now: the model can be used all the same.
+        with contextlib.suppress(CannotWrite, GalleryBusy):
+            remember(gallery, models=model.names, species=model.species)
+    return model
+
+
+def _open_remembered(gallery: Store, providers: Sequence[str] | None) -> Embedder:
+    models = gallery.model_reference.models
+    remedy = f"give its place: --model PATH, or Gallery.open({str(gallery.folder)!r}, PATH)"
+    if not models:
+        raise FamiliarError(f"{gallery.folder}: does not know where its model is; {remedy}")
+    try:
+        model = Embedder([pin_shipped(each) for each in models], providers=providers)
+    except BadBundle as error:
+        named = " and ".join(models)
+        raise BadBundle(f"{gallery.folder}: its model {named} cannot be opened; {remedy} ({error})") from error
+    try:
+        gallery.check_space(*model.space, to_compare=True)
+    except SpaceMismatch as error:
+        raise SpaceMismatch(
+            f"{gallery.folder}: {' and '.join(models)} is another model now than the one that the gallery was made "
+            f"with; {remedy}; or embed the faces again with this one: familiar gallery migrate {gallery.folder} "
+            f"{model_arguments(models)} ({error})"
+        ) from error
+    return model
+
+
+def model_arguments(models: Sequence[str]) -> str:
+    """Write models as options of a command.
+
+    >>> model_arguments(("pet-mobile", "person=people.onnx"))
+    '--model pet-mobile --model person=people.onnx'
+    """
+    return " ".join(f"--model {each}" for each in models) or "--model MODEL"
+
+
+def gallery_detector(
+    gallery: Store,
+    model: Embedder,
+    chosen: Detector | str | None = None,
+    model_path: Path | None = None,
+    *,
+    for_query: bool = False,
+) -> Detector:
+    """Return the detector of a gallery.
+
+    Args:
+        gallery: whose photos are searched for faces.
+        model: the gallery's.
+        chosen: its name; for a query that is a crop also "none" or "center". A detector that was made by the caller is
+            returned as it is, and not remembered.
+        model_path: the file of the detector, as for `build_detector`; None: the one that the gallery remembers.
+        for_query: whether it is for a photo that is compared with the gallery and not stored.
+
+    Raises:
+        Contradiction: the faces in the gallery's photos were found by another one.
+        BadDetector: as for `build_detector`.
+    """
+    if chosen is not None and not isinstance(chosen, str):
+        return chosen
+    reference = gallery.model_reference
+    if chosen is not None and not (for_query and chosen in CROP_DETECTORS):
+        _check_detector(gallery, reference, chosen)
+    return build_gallery_detector(model, reference, chosen, model_path)
+
+
+def _check_detector(gallery: Store, reference: ModelReference, chosen: str) -> None:
+    if reference.detector in (None, chosen):
+        return
+    with gallery.read() as repository:
+        if not repository.photos.have_files():
+            return
+    raise Contradiction(
+        f"{gallery.folder}: its detector is {reference.detector}, not {chosen}; go on without naming a detector, or "
+        f"look at all its photos again: familiar gallery enroll {gallery.folder} --redetect --detector {chosen}"
+    )
+
+
+def build_gallery_detector(
+    model: Embedder, reference: ModelReference, chosen: str | None = None, model_path: Path | None = None
+) -> Detector:
+    """Build a detector, with the file that a gallery remembers for it.
+
+    Args:
+        model: the gallery's.
+        reference: what the gallery remembers.
+        chosen: the detector's name; None: the gallery's.
+        model_path: the detector's file; None: the gallery's, or the downloaded one.
+
+    Raises:
+        BadDetector: as for `build_detector`.
+    """
+    name = chosen or reference.detector
+    if model_path is None and name == reference.detector and reference.detector_model is not None:
+        model_path = Path(reference.detector_model)
+    return model.detector(name, model_path)
+
+
+def enroll_in_album(
+    gallery: Store,
+    model: Embedder,
+    paths: Sequence[Path],
+    chosen: Detector | str | None = None,
+    detector_model: Path | None = None,
+    *,
+    look_again: bool = False,
+    flip: bool = False,
+    species: str | None = None,
+    on_batch: Callable[[int, EnrollResult], None] = lambda _, __: None,
+) -> EnrollResult:
+    """Enroll photos with the gallery's detector, which it remembers from the first ones on.
+
+    Args:
+        gallery: to write to.
+        model: the gallery's.
+        paths: of photos.
+        chosen: the detector, as for `gallery_detector`; with `look_again` it may be another one.
+        detector_model: as for `gallery_detector`.
+        look_again: also search photos again that the gallery has: with another detector all of them, which it remembers
+            then; otherwise those of `paths`, or without `paths` of the gallery, that have no face.
+        flip: as for `enroll`.
+        species: as for `enroll`.
+        on_batch: as for `enroll`.
+
+    Raises:
+        Contradiction, BadDetector, SpaceMismatch, NoBundleForSpecies: as for `gallery_detector` and `enroll`.
+    """
+    reference = gallery.model_reference
+    is_other = chosen is not None and chosen != reference.detector
+    if look_again and isinstance(chosen, str):
+        detector = build_gallery_detector(model, reference, chosen, detector_model)
+    else:
+        detector = gallery_detector(gallery, model, chosen, detector_model)
+    known: list[PhotoRow] = []
+    if look_again:
+        among = frozenset(map(absolute_path, paths)) if paths and not is_other else None
+        known = photos_to_search(gallery, without_face=not is_other, paths=among)
+    else:  # at once, so that an interrupted call goes on with the same one
+        remember_detector(gallery, model, chosen, detector_model)
+    result = enroll(gallery, model, paths, detector, flip=flip, species=species, on_batch=on_batch)
+    if look_again:
+        result += redetect(
+            gallery,
+            model,
+            known,
+            detector,
+            enrolled_as_crops=reference.detector in CROP_DETECTORS,
+            flip=flip,
+            species=species,
+            on_batch=lambda done, again: on_batch(len(paths) + done, result + again),
+        )
+        remember_detector(gallery, model, chosen, detector_model)
+    return result
+
+
+def remember_detector(
+    gallery: Store, model: Embedder, chosen: Detector | str | None = None, model_path: Path | None = None
+) -> None:
+    """Remember the name of the detector that photos are searched with, unless it is an object.
+
+    Args:
+        gallery: to write to.
+        model: the gallery's.
+        chosen: as for `gallery_detector`.
+        model_path: as for `gallery_detector`.
+    """
+    if chosen is not None and not isinstance(chosen, str):
+        return
+    reference = gallery.model_reference
+    name = chosen or reference.detector or available_detector(model.detector_name, model_path)
+    path = reference.detector_model if name == reference.detector else None
+    remember(gallery, detector=name, detector_model=path if model_path is None else str(absolute_path(model_path)))

@@ -1,0 +1,1 @@
+"""Questions to the user whose answers correct the most."""

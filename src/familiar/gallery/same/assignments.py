@@ -1,0 +1,128 @@
+"""The identity and domain of each face of a gallery, as arrays aligned with its embeddings."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from jaxtyping import Bool, Int64
+
+from familiar.core.errors import NotInGallery
+from familiar.core.names import unify_spelling
+from familiar.gallery.store.face_table import EmbeddingTable
+from familiar.gallery.store.photo_paths import file_sha256, photos_at_path
+from familiar.gallery.store.repository import Repository
+from familiar.gallery.store.store import Store
+from familiar.neighbors.domains import IN_DOMAIN
+
+UNASSIGNED = -1
+_MAX_DIGITS = 19  # longer references cannot be SQLite integers
+
+
+@dataclass(frozen=True, eq=False)
+class GalleryAssignments:
+    """The assignments of all faces of a gallery at one revision.
+
+    Attributes:
+        faces: ids, photos, quality and embeddings of the n faces, by rising id.
+        identity: identity number of each face, or `UNASSIGNED` (-1).
+        by_user: whether the user made or confirmed the assignment.
+        domain: `IN_DOMAIN` (0), or the number of an out-of-domain cluster: faces that the embedder maps so close
+            together that even different individuals look alike (`neighbors.domains`).
+        names: name of each identity that has one, by identity number.
+    """
+
+    faces: EmbeddingTable
+    identity: Int64[np.ndarray, " n"]
+    by_user: Bool[np.ndarray, " n"]
+    domain: Int64[np.ndarray, " n"]
+    names: dict[int, str]
+
+    def rows_of_identity(self, number: int) -> Int64[np.ndarray, " k"]:
+        """Return the rows of an identity's faces, rising."""
+        return np.flatnonzero(self.identity == number)
+
+    def central_face(self, rows: Int64[np.ndarray, " k"]) -> int:
+        """Return the id of the face most similar to the mean of `rows`, preferring faces that the user confirmed."""
+        mean = self.faces.unit_rows(rows).mean(axis=0)
+        candidates = rows[self.by_user[rows]] if self.by_user[rows].any() else rows
+        return int(self.faces.ids[candidates[(self.faces.unit_rows(candidates) @ mean).argmax()]])
+
+
+def load_assignments(gallery: Store) -> GalleryAssignments:
+    """Read the assignments of all faces; cached until the gallery changes."""
+    with (
+        gallery.read() as repository
+    ):  # one snapshot, so that the cached value belongs to the revision it is cached for
+        return gallery.cached("assignments", gallery.revision, lambda: _read_assignments(gallery.faces(), repository))
+
+
+def _read_assignments(faces: EmbeddingTable, repository: Repository) -> GalleryAssignments:
+    identity = np.full(len(faces.ids), UNASSIGNED, np.int64)
+    by_user = np.zeros(len(faces.ids), np.bool_)
+    assignments = np.array(repository.assignments.all(), np.int64).reshape(-1, 3)
+    rows = faces.rows_of(assignments[:, 0])
+    identity[rows], by_user[rows] = assignments[:, 1], assignments[:, 2] == 1
+    domain = np.full(len(faces.ids), IN_DOMAIN, np.int64)
+    domains = np.array(repository.domains.all(), np.int64).reshape(-1, 2)
+    domain[faces.rows_of(domains[:, 0])] = domains[:, 1]
+    return GalleryAssignments(faces, identity, by_user, domain, repository.identities.names())
+
+
+def resolve_identity(gallery: Store, reference: str) -> int:
+    """Return the number of the identity that a name or a number such as `#12` refers to.
+
+    Raises:
+        NotInGallery: no identity has that name or number.
+    """
+    label = unify_spelling(reference)
+    with gallery.read() as repository:
+        if label.startswith("#") and label[1:].isdecimal() and len(label) < _MAX_DIGITS:
+            number = int(label[1:]) if repository.identities.exists(int(label[1:])) else None
+        else:
+            number = repository.identities.with_name(label)
+    if number is None:
+        raise NotInGallery(
+            f"{gallery.folder}: has no identity {reference!r}; give a name, or a number such as #12; "
+            f"`familiar gallery stats {gallery.folder}` lists them"
+        )
+    return number
+
+
+def resolve_face(gallery: Store, reference: str) -> int:
+    """Return the id of the face that a face number or the path of a photo with one face refers to.
+
+    Raises:
+        NotInGallery: there is no such face or photo, or the photo does not show exactly one face.
+        UnreadablePhoto, Contradiction: it is not certain which photo the path means, as its file cannot be read or has
+            changed.
+    """
+    if reference.isdecimal() and len(reference) < _MAX_DIGITS:
+        check_faces(gallery, [int(reference)])
+        return int(reference)
+    content = file_sha256(Path(reference))
+    with gallery.read() as repository:
+        photos = photos_at_path(gallery, reference, content)
+        faces = [row.face for row in repository.faces.rows_in_photos(photos)]
+    if not photos:
+        raise NotInGallery(
+            f"{gallery.folder}: has no photo {reference}; give the path of an enrolled photo, or a face number"
+        )
+    if len(faces) != 1:
+        shown = f"the faces {', '.join(map(str, faces))}: give one of these numbers" if faces else "no face"
+        raise NotInGallery(f"{reference}: shows {shown}")
+    return faces[0]
+
+
+def check_identities(gallery: Store, numbers: Sequence[int]) -> None:
+    """Raise NotInGallery unless every one of these identities exists."""
+    for number in numbers:
+        resolve_identity(gallery, f"#{number}")
+
+
+def check_faces(gallery: Store, faces: Sequence[int]) -> None:
+    """Raise NotInGallery unless every one of these faces exists."""
+    with gallery.read() as repository:
+        for face in faces:
+            if not repository.faces.exists(face):
+                raise NotInGallery(f"{gallery.folder}: has no face {face}; familiar gallery search lists faces")

@@ -1,0 +1,77 @@
+"""The user's decisions, one transaction each, and undoing them."""
+
+import contextlib
+from collections.abc import Generator
+from datetime import UTC, datetime
+
+from familiar.core.errors import Contradiction, NotInGallery
+from familiar.core.gallery_types import Decision
+from familiar.gallery.same.automatic_calibration import calibrate_if_due, restore_previous_calibration
+from familiar.gallery.same.learning import learn_if_due
+from familiar.gallery.store.repository import Repository
+from familiar.gallery.store.store import Store
+
+
+@contextlib.contextmanager
+def decision(gallery: Store, kind: str, *, faces_change: bool = False) -> Generator[Repository, None, None]:
+    """Run a transaction whose changes `undo` can restore. One that changes nothing leaves no entry in the log.
+
+    At its end the gallery learns from confirmed faces, and calibrates itself, if that is due (`clustering.learning`,
+    `clustering.automatic_calibration`).
+
+    Args:
+        gallery: to write to.
+        kind: the command, as the log lists it.
+        faces_change: as in `Store.write`.
+    """
+    with gallery.write(faces_change=faces_change) as repository:
+        number = repository.undo_log.open_decision(kind, datetime.now(UTC).isoformat(timespec="seconds"))
+        yield repository
+        learn_if_due(gallery, repository)
+        repository.undo_log.close_decision(number)
+        calibrate_if_due(gallery, repository, _key(repository, number))
+
+
+def undo(gallery: Store, expected: int | None = None) -> Decision:
+    """Undo the last decision: restore every row that it changed.
+
+    What was forgotten since stays forgotten, and so does a deleted face whose photo has been edited since.
+
+    Args:
+        gallery: to write to.
+        expected: the number that the last decision must have (None: any).
+
+    Returns:
+        The decision that was undone.
+
+    Raises:
+        NotInGallery: there is nothing to undo.
+        Contradiction: the last decision is not the expected one; nothing was undone.
+    """
+    with gallery.write() as repository:
+        entries = decisions(gallery, limit=1)
+        if not entries:
+            raise NotInGallery(f"{gallery.folder}: nothing to undo")
+        last = entries[0]
+        if expected not in (None, last.number):
+            raise Contradiction(
+                f"nothing was undone, because the last change is another one by now ({last.kind}); reload and retry"
+            )
+        if repository.undo_log.restore(last.number):
+            repository.settings.mark_faces_changed()  # not by `writing(faces_change=True)`: it is known only now
+        if last.kind == "cluster":  # the next clustering may find other domains, so it must process all faces
+            repository.settings.mark_faces_clustered(0)
+        repository.undo_log.delete(last.number)
+        restore_previous_calibration(gallery, repository, _key(repository, last.number))
+    return last
+
+
+def decisions(gallery: Store, limit: int = 20) -> list[Decision]:
+    """List the last decisions that can be undone, newest first."""
+    with gallery.read() as repository:
+        return [Decision(*row) for row in repository.undo_log.last_decisions(limit)]
+
+
+def _key(repository: Repository, number: int) -> str:
+    """Identify a decision for good: after a repair the uid is a new one, and numbers begin from 1 again."""
+    return f"{repository.settings.uid()} {number}"
