@@ -56,7 +56,7 @@ def test_read_returns_previous_write(folder: Path):
 @pytest.mark.parametrize("locked", [True, False])
 def test_write_locked_excludes_concurrent_job_writes(folder: Path, locked: bool):
     async def work(threads: GalleryExecutor) -> tuple[dict[int, str], dict[int, str]]:
-        has_read, job = threading.Event(), threads.new_connection()
+        has_read, job = threading.Event(), threads.connect()
 
         def meddle() -> None:
             assert has_read.wait(10)

@@ -108,7 +108,7 @@ def test_new_gallery_requires_model_and_write_access(tmp_path: Path, mean_color_
     with pytest.raises(BadGallery, match="no gallery"):
         Service(Settings(gallery=tmp_path / "none", models=(mean_color_bundle,), read_only=True))
     service = Service(Settings(gallery=tmp_path / "new", models=(mean_color_bundle,)))
-    with service.executor.new_connection() as gallery:
+    with service.executor.connect() as gallery:
         assert gallery.space.space_id == "mean-color"
     service.executor.close()
     service.thumbnails.close()

@@ -268,6 +268,15 @@ class Gallery(TableSource):
         """What the gallery remembers of its model and its detector."""
         return self.database.model_reference
 
+    def truncate_query(self, query: Float32[np.ndarray, " d"]) -> Float32[np.ndarray, " k"]:
+        """Shorten an embedding by the gallery's model to the length that is stored, if it is longer."""
+        return self.database.truncate_query(query)
+
+    @property
+    def revision(self) -> int:
+        """A number that rises with each change."""
+        return self.database.revision
+
     def detector(
         self, chosen: Detector | str | None = None, model_path: Path | None = None, *, for_query: bool = False
     ) -> Detector:
@@ -596,6 +605,12 @@ class Gallery(TableSource):
     def face(self, number: int) -> GalleryFace:
         """Return a face; raise NotInGallery if it does not exist."""
         return listing.face(self.database, number)
+
+    def face_embedding(self, number: int) -> Float32[np.ndarray, " d"]:
+        """Return the embedding of a face as a query; raise NotInGallery if it does not exist."""
+        assignments.check_faces(self.database, [number])
+        faces = self.database.stored_faces()
+        return faces.unit_rows(faces.rows_of(np.array([number])))[0]
 
     def identity(self, number: int) -> IdentitySummary:
         """Return the summary of an identity; raise NotInGallery if it does not exist."""
@@ -993,9 +1008,17 @@ class Gallery(TableSource):
         """Whether faces are clustered from a fixed number on: neither the album nor a calibration tells another."""
         return album.is_guess(self.database)
 
-    def calibration(self, part: int = 0) -> Calibration:
-        """Return the calibration that is in use, of the gallery or else of its model; `part`: number of the bundle."""
-        return calibrations.calibration(self.database, part)
+    def main_species(self) -> SpeciesClustering:
+        """Return from which similarity on the faces are clustered that there are most of."""
+        return load_album(self.database).main
+
+    def calibration(self, part: int | None = None) -> Calibration:
+        """Return the calibration that is in use, of the gallery or else of its model.
+
+        Args:
+            part: number of the bundle, from 0; None: the one with most faces.
+        """
+        return calibrations.calibration(self.database, self._part(part))
 
     def calibration_for(self, query: Float32[np.ndarray, " d"]) -> Calibration:
         """Return the calibration of the similarities of a query's embedding."""
@@ -1003,9 +1026,9 @@ class Gallery(TableSource):
         length = len(query)
         return calibrations.calibration_at(self.database, length, self.database.faces_at(length).part_of_query(query))
 
-    def clustering(self, part: int = 0) -> ClusteringSettings:
+    def clustering(self, part: int | None = None) -> ClusteringSettings:
         """Return the threshold of clustering by the calibration in use; `part` as for `calibration`."""
-        return calibrations.clustering_calibration(self.database, part)
+        return calibrations.clustering_calibration(self.database, self._part(part))
 
     def species_clustering(self) -> list[tuple[SpeciesClustering, ClusteringSettings]]:
         """Return the threshold of each species, with the calibration's of its bundle."""
@@ -1038,7 +1061,7 @@ class Gallery(TableSource):
             FamiliarError: too few faces are confirmed.
         """
         calibrations.calibrate(self.database)
-        return calibrations.calibration(self.database, load_album(self.database).main_part)
+        return self.calibration()
 
     def migrate(
         self, model: Embedder | Models, *, flip: bool = False, on_batch: Callable[[int], None] = lambda _: None
@@ -1165,6 +1188,9 @@ class Gallery(TableSource):
         return restore(Path(folder), None if source is None else Path(source))
 
     # ------------------------------------------------------------------------------------------------------------------
+
+    def _part(self, part: int | None) -> int:
+        return load_album(self.database).main_part if part is None else part
 
     def _faces(self, references: Sequence[int | str]) -> list[int]:
         if not references:

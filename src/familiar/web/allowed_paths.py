@@ -11,7 +11,7 @@ from urllib.parse import unquote
 
 from familiar.core.errors import FamiliarError
 from familiar.core.terminal_text import printable
-from familiar.gallery.store.store import UPLOADED_PHOTOS, Store
+from familiar.gallery import Gallery
 from familiar.web.errors import HttpProblem
 
 MAX_PATH_CHARACTERS = 4096  # PATH_MAX of Linux
@@ -34,7 +34,7 @@ class AllowedPaths:
     uploads: Path
 
     @staticmethod
-    def for_gallery(gallery: Store, configured: Sequence[Path]) -> "AllowedPaths":
+    def for_gallery(gallery: Gallery, configured: Sequence[Path]) -> "AllowedPaths":
         """Return the `configured` folders, or if there are none, the topmost folders of the gallery's photos.
 
         Raises:
@@ -44,7 +44,7 @@ class AllowedPaths:
             if not folder.is_dir():
                 raise FamiliarError(f"{folder}: no such folder")
         folders = configured or _photo_folders(gallery)
-        uploads = Path(os.path.realpath(gallery.folder / UPLOADED_PHOTOS))
+        uploads = Path(os.path.realpath(gallery.uploads))
         return AllowedPaths(_drop_nested(Path(os.path.realpath(folder)) for folder in folders), uploads)
 
     def resolve(self, path: Path) -> Path:
@@ -80,18 +80,14 @@ class AllowedPaths:
         raise HttpProblem(HTTPStatus.NOT_FOUND, "no-such-path", f"{_printable_excerpt(text)}: no such file or folder")
 
 
-def _photo_folders(gallery: Store) -> list[Path]:
+def _photo_folders(gallery: Gallery) -> list[Path]:
     """List the folders of the gallery's photos.
 
     Without "/", which contains everything, and without those of embeddings that were imported: these have no folder.
     """
-    folders = [Path(name) for name in _read_folder_names(gallery)]
+    names = {os.path.dirname(path) for path in gallery.photo_paths()}  # noqa: PTH120 - faster, for a million photos
+    folders = map(Path, names)
     return [folder for folder in folders if folder.is_absolute() and folder != folder.parent]
-
-
-def _read_folder_names(gallery: Store) -> set[str]:
-    with gallery.read() as repository:
-        return {os.path.dirname(path) for path in repository.photos.paths()}  # noqa: PTH120 - faster, for a million photos
 
 
 def _drop_nested(folders: Iterable[Path]) -> tuple[Path, ...]:

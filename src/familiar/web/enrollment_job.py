@@ -13,13 +13,7 @@ from familiar.core.errors import FamiliarError, GalleryBusy, IndexUnavailable, U
 from familiar.core.gallery_types import Progress, SkippedPhoto
 from familiar.detection.detector import Detector, looked_for
 from familiar.detection.detectors import CROP_DETECTORS
-from familiar.gallery.cluster.cluster import cluster
-from familiar.gallery.enroll.enroll import NOTHING_ENROLLED, EnrollResult, enroll
-from familiar.gallery.enroll.gallery_model import build_gallery_detector, remember_detector
-from familiar.gallery.enroll.redetect import photos_to_search, redetect
-from familiar.gallery.search.index_update import update_index
-from familiar.gallery.store.store import Store
-from familiar.gallery.store.uploaded_files import has_uploaded_content
+from familiar.gallery import NOTHING_ENROLLED, EnrollResult, Gallery
 from familiar.photos.decoding import find_photos, is_content_broken
 from familiar.web.allowed_paths import AllowedPaths
 from familiar.web.errors import HttpProblem
@@ -104,7 +98,7 @@ class EnrollmentJob:
         """
         self._raise_if_stopping()
         self._update(state="processing")
-        with self._executor.new_connection() as gallery:
+        with self._executor.connect() as gallery:
             self._inference.follow(gallery)
             if self._redetect_with is None:
                 self._find_photos()
@@ -113,14 +107,14 @@ class EnrollmentJob:
                 self._delete_corrupt_uploads()
             else:
                 self._look_again(gallery, self._redetect_with)
-            if self._enrolled.faces or self._enrolled.edited or _has_unclustered_faces(gallery):
+            if self._enrolled.faces or self._enrolled.edited or gallery.needs_clustering():
                 self._update(state="clustering")
                 self._update(new_individuals=self._retry_while_busy(lambda: _cluster_and_count_new(gallery)))
             self._update_index(gallery)
 
-    def _update_index(self, gallery: Store) -> None:
+    def _update_index(self, gallery: Gallery) -> None:
         try:
-            self._retry_while_busy(lambda: update_index(gallery))
+            self._retry_while_busy(gallery.update_index)
         except IndexUnavailable as error:
             log.warning("%s, so the index is behind the gallery; run: familiar gallery index %s", error, gallery.folder)
 
@@ -176,27 +170,23 @@ class EnrollmentJob:
 
     # --- enrollment -------------------------------------------------------------------------------------------------
 
-    def _enroll(self, gallery: Store) -> None:
+    def _enroll(self, gallery: Gallery) -> None:
         """Enroll all photos."""
-        self._process(gallery, enroll, self._photos, frozenset(map(str, self._photos)), self._inference.detector)
+        detector = self._inference.detector
+        self._process(partial(gallery.enroll, detector=detector), self._photos, map(str, self._photos), detector)
 
     def _process(
-        self,
-        gallery: Store,
-        work: Callable[..., EnrollResult],
-        photos: Sequence[Any],
-        names: Collection[str],
-        detector: Detector,
+        self, work: Callable[..., EnrollResult], photos: Sequence[Any], paths: Iterable[str], detector: Detector
     ) -> None:
         """Enroll photos, or look at them again; after the gallery was busy, resume with the next batch.
 
         Args:
-            gallery: to write to.
-            work: `enroll` or `redetect`.
+            work: `Gallery.enroll` or `Gallery.redetect`.
             photos: what it takes.
-            names: their paths.
+            paths: of these photos.
             detector: finds the faces.
         """
+        names = frozenset(paths)
 
         def process_remaining() -> EnrollResult:
             start, before = self._enrolled_count, self._enrolled
@@ -205,28 +195,26 @@ class EnrollmentJob:
                 self._enrolled_count, self._enrolled = start + count, before + result
                 self._report_enrolled(names, detector)
 
-            return before + work(gallery, self._inference.embedder, photos[start:], detector, on_batch=on_batch)
+            return before + work(photos[start:], on_batch=on_batch)
 
         self._enrolled = self._retry_while_busy(process_remaining)
         self._enrolled_count = len(photos)
         self._report_enrolled(names, detector)  # also if there was no batch
 
-    def _look_again(self, gallery: Store, chosen: str) -> None:
+    def _look_again(self, gallery: Gallery, chosen: str) -> None:
         """Look for faces in the gallery's photos again: with another detector in all, else where nothing was found."""
-        embedder, reference = self._inference.embedder, gallery.model_reference
-        detector = build_gallery_detector(embedder, reference, chosen)
+        reference, detector = gallery.model_reference, gallery.other_detector(chosen)
         photos = [
             photo
-            for photo in photos_to_search(gallery, without_face=chosen == reference.detector)
+            for photo in gallery.photos_to_search(without_face=chosen == reference.detector)
             if self._is_allowed(Path(photo.path))
         ]
         self._not_enrolled_count = len(self._not_enrolled)
         self._update(total=len(photos) + self._not_enrolled_count)
-        names = frozenset(str(photo.path) for photo in photos)
-
-        as_crops = reference.detector in CROP_DETECTORS
-        self._process(gallery, partial(redetect, enrolled_as_crops=as_crops), photos, names, detector)
-        self._retry_while_busy(lambda: remember_detector(gallery, embedder, chosen))
+        were_crops = reference.detector in CROP_DETECTORS
+        work = partial(gallery.redetect, detector=detector, were_crops=were_crops)
+        self._process(work, photos, (str(photo.path) for photo in photos), detector)
+        self._retry_while_busy(lambda: gallery.remember_detector(chosen))
         self._inference.follow(gallery)
 
     def _is_allowed(self, path: Path) -> bool:
@@ -266,7 +254,7 @@ class EnrollmentJob:
         uploads = frozenset(str(path) for path in self._paths if path.is_relative_to(self._allowed_paths.uploads))
         for error in filter(is_content_broken, self._enrolled.skipped):
             path, _ = split_error_path(error, uploads)
-            if path is not None and has_uploaded_content(path):
+            if path is not None and Gallery.has_uploaded_content(path):
                 with contextlib.suppress(OSError):
                     path.unlink()
 
@@ -278,41 +266,12 @@ def _sums(first: object, second: object, names: Iterable[str]) -> dict[str, Any]
 # --- clustering -----------------------------------------------------------------------------------------------------
 
 
-def _cluster_and_count_new(gallery: Store) -> int:
-    """Cluster the gallery's faces and return the number of identities that this created."""
-    last_identity = _read_last_identity(gallery)
-    cluster(gallery, rebuild=_is_uncorrected(gallery))
-    return _count_identities_after(gallery, last_identity)
+def _cluster_and_count_new(gallery: Gallery) -> int:
+    """Cluster the gallery's faces and return the number of identities that this created.
 
-
-def _is_uncorrected(gallery: Store) -> bool:
-    """Tell whether all faces may be clustered again, because nobody has named, placed or distinguished any of them.
-
-    Photos that are added come in parts, and a part tells less than the whole: clusters of the first would stay.
+    Photos that are added come in parts, and a part tells less than the whole: as long as nobody has corrected anything,
+    all faces are clustered again, or the clusters of the first part would stay.
     """
-    with gallery.read() as repository:
-        return (
-            repository.faces.count() <= MAX_REBUILT_FACES
-            and not repository.identities.names()
-            and not repository.assignments.confirmed_counts()
-            and not repository.constraints.pairs(same=False)
-            and not repository.constraints.pairs(same=True)
-            and not repository.constraints.rejections()
-        )
-
-
-def _has_unclustered_faces(gallery: Store) -> bool:
-    """Tell whether a job was stopped before its faces were clustered. Not if the user has undone the clustering."""
-    with gallery.read() as repository:
-        return repository.settings.is_clustering_pending()
-
-
-def _read_last_identity(gallery: Store) -> int:
-    """Return the highest number that an identity ever had."""
-    with gallery.read() as repository:
-        return repository.identities.last_number()
-
-
-def _count_identities_after(gallery: Store, identity: int) -> int:
-    with gallery.read() as repository:
-        return repository.identities.count_after(identity)
+    last_identity = gallery.last_identity()
+    gallery.cluster(rebuild=gallery.counts().faces <= MAX_REBUILT_FACES and gallery.is_uncorrected())
+    return gallery.count_identities_after(last_identity)

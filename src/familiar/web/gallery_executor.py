@@ -8,7 +8,7 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
-from familiar.gallery.store.store import Store
+from familiar.gallery import Gallery
 from familiar.web.errors import HttpProblem, unavailable
 
 READER_THREADS = 3
@@ -30,9 +30,9 @@ class GalleryExecutor:
     """
 
     def __init__(self, folder: Path, max_waiting: int, *, read_only: bool = False) -> None:
-        first = Store.open(folder)  # raises at once if the gallery is damaged
-        self._connections = [first, *(first.new_connection() for _ in range(READER_THREADS))]
-        self._free: SimpleQueue[Store] = SimpleQueue()
+        first = Gallery.open(folder)  # raises at once if the gallery is damaged
+        self._connections = [first, *(first.connect() for _ in range(READER_THREADS))]
+        self._free: SimpleQueue[Gallery] = SimpleQueue()
         for gallery in self._connections:
             self._free.put(gallery)
         self._readers = ThreadPoolExecutor(READER_THREADS, "gallery-read")
@@ -40,30 +40,32 @@ class GalleryExecutor:
         self._waiting, self._max_waiting = 0, max_waiting
         self._read_only = read_only
 
-    def new_connection(self) -> Store:
+    def connect(self) -> Gallery:
         """Open one more connection, for a thread of the caller, who closes it."""
-        return self._connections[0].new_connection()
+        return self._connections[0].connect()
 
-    async def read(self, function: Callable[Concatenate[Store, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
+    async def read(self, function: Callable[Concatenate[Gallery, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Call `function(gallery, ...)` in a reader thread."""
         return await self._run(self._readers, function, *args, **kwargs)
 
-    async def write(self, function: Callable[Concatenate[Store, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
+    async def write(self, function: Callable[Concatenate[Gallery, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Call `function(gallery, ...)` in the writer thread. It completes even if the caller is cancelled."""
         self.require_writable()
         return await self._run(self._writer, function, *args, **kwargs)
 
-    async def write_locked(self, function: Callable[Concatenate[Store, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
+    async def write_locked(
+        self, function: Callable[Concatenate[Gallery, P], T], *args: P.args, **kwargs: P.kwargs
+    ) -> T:
         """Like `write`, for a change that reads before it writes: nobody else writes in between."""
 
-        def run_locked(gallery: Store) -> T:
+        def run_locked(gallery: Gallery) -> T:
             with gallery.write():
                 return function(gallery, *args, **kwargs)
 
         return await self.write(run_locked)
 
     async def compute_then_write(
-        self, function: Callable[Concatenate[Store, P], T], *args: P.args, **kwargs: P.kwargs
+        self, function: Callable[Concatenate[Gallery, P], T], *args: P.args, **kwargs: P.kwargs
     ) -> T:
         """Like `write`, for a change that computes before it writes: others can write during the computation."""
         self.require_writable()
@@ -84,7 +86,7 @@ class GalleryExecutor:
     async def _run(
         self,
         pool: ThreadPoolExecutor,
-        function: Callable[Concatenate[Store, P], T],
+        function: Callable[Concatenate[Gallery, P], T],
         *args: P.args,
         **kwargs: P.kwargs,
     ) -> T:

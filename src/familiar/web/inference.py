@@ -14,9 +14,7 @@ from familiar.detection.alignment import align
 from familiar.detection.detector import Detector, looked_for
 from familiar.detection.faces import Choice, DetectedFaces, find_faces, min_decoded_side_px
 from familiar.embedding.embedder import Embedder, without_tracebacks
-from familiar.gallery.enroll.gallery_model import build_gallery_detector
-from familiar.gallery.store.model_reference import NO_REFERENCE, ModelReference
-from familiar.gallery.store.store import Store
+from familiar.gallery import NO_REFERENCE, Gallery, ModelReference
 from familiar.photos.decoding import decode_photo, read_photo_bytes
 from familiar.photos.preprocessing import Preprocessing
 from familiar.web.errors import HttpProblem, unavailable
@@ -70,11 +68,15 @@ class Inference:
             )
         return self._embedder
 
-    def follow(self, gallery: Store) -> None:
+    def require_model(self) -> None:
+        """Raise an HttpProblem with 409 if the server has no model."""
+        _ = self.embedder
+
+    def follow(self, gallery: Gallery) -> None:
         """Use the detector that the gallery has now: another process may have searched all photos with another one."""
         reference = gallery.model_reference
         if reference != self.reference:
-            self.detector = build_gallery_detector(self.embedder, reference)
+            self.detector = gallery.detector()
             self.reference = reference
 
     async def stop(self) -> None:

@@ -10,14 +10,7 @@ from familiar.core.errors import BadGallery, FamiliarError
 from familiar.detection.detector import Detector
 from familiar.detection.detectors import WholePhoto
 from familiar.embedding.embedder import Embedder
-from familiar.gallery.enroll.gallery_model import (
-    create_gallery,
-    gallery_detector,
-    open_gallery_model,
-    remember_detector,
-)
-from familiar.gallery.store.connection import DATABASE
-from familiar.gallery.store.store import Store
+from familiar.gallery import Gallery
 from familiar.web.allowed_paths import AllowedPaths
 from familiar.web.gallery_executor import GalleryExecutor
 from familiar.web.inference import Inference
@@ -46,7 +39,7 @@ class Service:
         _create_gallery_if_missing(settings)
         limits = settings.limits
         self.executor = GalleryExecutor(settings.gallery, limits.waiting_requests, read_only=settings.read_only)
-        with self.executor.new_connection() as gallery:
+        with self.executor.connect() as gallery:
             embedder, detector = _open_model(settings, gallery)
             self.allowed_paths = AllowedPaths.for_gallery(gallery, settings.roots)
             reference = gallery.model_reference
@@ -55,18 +48,18 @@ class Service:
         self.jobs = JobQueue(self.executor, self.inference, self.allowed_paths, limits)
 
     async def read_in_model_space(
-        self, function: Callable[Concatenate[Store, P], T], *args: P.args, **kwargs: P.kwargs
+        self, function: Callable[Concatenate[Gallery, P], T], *args: P.args, **kwargs: P.kwargs
     ) -> T:
         """Call `function(gallery, ...)` while the gallery's embeddings are comparable with the model's.
 
         Raises:
             SpaceMismatch: the gallery was migrated to another model since the server was started.
         """
-        space = self.inference.embedder.space
+        model = self.inference.embedder
 
-        def read(gallery: Store) -> T:
+        def read(gallery: Gallery) -> T:
             with gallery.read():
-                gallery.check_space(*space, to_compare=True)
+                gallery.check_model(model)
                 return function(gallery, *args, **kwargs)
 
         return await self.executor.read(read)
@@ -101,27 +94,29 @@ ServiceDep = Annotated[Service, Depends(_service_dependency)]
 
 
 def _create_gallery_if_missing(settings: Settings) -> None:
-    if (settings.gallery / DATABASE).exists():
+    if Gallery.exists(settings.gallery):
         return
     if not settings.models or settings.read_only:
         raise BadGallery(
             f"{settings.gallery}: contains no gallery; give --model to create one, or enroll photos with: "
             f"familiar gallery enroll {settings.gallery} PHOTOS --model MODEL"
         )
-    create_gallery(settings.gallery, Embedder(settings.models), settings.detector, settings.detector_model).close()
+    Gallery.create(
+        settings.gallery, settings.models, detector=settings.detector, detector_model=settings.detector_model
+    ).close()
 
 
-def _open_model(settings: Settings, gallery: Store) -> tuple[Embedder | None, Detector]:
+def _open_model(settings: Settings, gallery: Gallery) -> tuple[Embedder | None, Detector]:
     """Open the gallery's model and detector. Without a model that can be opened, the gallery can still be viewed."""
     may_write = not settings.read_only
     try:
-        model = open_gallery_model(gallery, settings.models or None, providers=settings.providers, may_write=may_write)
+        model = gallery.open_model(settings.models or None, providers=settings.providers, may_write=may_write)
     except FamiliarError as error:
         if settings.models:
             raise
         log.warning("%s; until then photos can be viewed, but neither added nor searched for", error)
         return None, WholePhoto()
-    detector = gallery_detector(gallery, model, settings.detector, settings.detector_model)
+    detector = gallery.detector(settings.detector, settings.detector_model)
     if may_write:
-        remember_detector(gallery, model, settings.detector, settings.detector_model)
+        gallery.remember_detector(settings.detector, settings.detector_model)
     return model, detector

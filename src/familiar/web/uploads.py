@@ -21,8 +21,7 @@ from familiar.core.errors import FamiliarError, UnreadablePhoto
 from familiar.core.files import fsync_directory, make_folder, remove_unfinished_files, write_atomically
 from familiar.core.gallery_types import SkippedPhoto
 from familiar.core.terminal_text import printable
-from familiar.gallery.store.store import Store
-from familiar.gallery.store.uploaded_files import has_uploaded_content, uploaded_sha256
+from familiar.gallery import Gallery
 from familiar.photos.decoding import detect_format, find_photos, read_header
 from familiar.web.errors import HttpProblem
 from familiar.web.settings import MB, Limits
@@ -117,7 +116,7 @@ async def store(
     return await run_in_threadpool(_store, uploads, folder, limits, skipped)
 
 
-def find_unprocessed_uploads(gallery: Store, folder: Path) -> list[Path]:
+def find_unprocessed_uploads(gallery: Gallery, folder: Path) -> list[Path]:
     """List the photos in the folder of uploads, which are named by their content, that are not in the gallery.
 
     Unfinished files are deleted, except those that another server may still be writing.
@@ -128,14 +127,8 @@ def find_unprocessed_uploads(gallery: Store, folder: Path) -> list[Path]:
         uploaded = find_photos([folder])
     except UnreadablePhoto:  # there is none
         return []
-    paths = _read_paths_by_sha256(gallery)
+    paths = gallery.paths_by_sha256()
     return [path for path in uploaded if not os.path.exists(paths.get(path.name[:64].upper(), ""))]  # noqa: PTH110
-
-
-def _read_paths_by_sha256(gallery: Store) -> dict[str, str]:
-    """Return the path of each photo by its SHA-256 in upper-case hex."""
-    with gallery.read() as repository:
-        return {row.sha256.hex().upper(): row.path for row in repository.photos.rows()}
 
 
 def split_error_path(error: FamiliarError, known: Collection[str]) -> tuple[Path | None, str]:
@@ -214,8 +207,8 @@ def _store(uploads: Sequence[Upload], folder: Path, limits: Limits, skipped: lis
         subfolder = folder / name[:2]
         make_folder(subfolder)
         new = subfolder / f"{name}{_name_suffix(upload.name)}{SUFFIX[str(detect_format(content))]}"
-        path = next((file for file in subfolder.glob(f"{name}*") if uploaded_sha256(file)), new)
-        if not has_uploaded_content(path):  # missing, or damaged since: this may be the only intact copy
+        path = next((file for file in subfolder.glob(f"{name}*") if Gallery.uploaded_sha256(file)), new)
+        if not Gallery.has_uploaded_content(path):  # missing, or damaged since: this may be the only intact copy
             write_atomically(path, content)
         stored.append(path)
     # Even if a file existed before: its writer may not have flushed it yet.

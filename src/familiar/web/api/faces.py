@@ -5,9 +5,7 @@ from pathlib import Path
 from fastapi import APIRouter, Response
 
 from familiar.core.gallery_types import CorrectionResult, GalleryFace, GalleryPhoto, Page
-from familiar.gallery.edits import corrections, manual_faces
-from familiar.gallery.search import listing
-from familiar.gallery.store.store import Store
+from familiar.gallery import Gallery
 from familiar.web.api import images, pagination, requests, responses
 from familiar.web.api.openapi import EDIT, MISSING
 from familiar.web.service import ServiceDep
@@ -21,44 +19,44 @@ async def list_unassigned_faces(
 ) -> Page[GalleryFace]:
     """List faces without an identity, in the order of enrollment."""
     (last,) = pagination.parse_cursor(cursor, "unassigned faces", 1) or (0,)
-    results = await service.executor.read(listing.unassigned_faces, after=last, limit=limit + 1)
+    results = await service.executor.read(Gallery.unassigned_faces, after=last, limit=limit + 1)
     return pagination.page(results, limit, "unassigned faces", lambda face: (face.face,))
 
 
 @router.post("/faces/confirm", tags=["corrections"], status_code=204, response_class=Response, responses=EDIT)
 async def confirm_faces(service: ServiceDep, body: requests.FacesRequest) -> None:
     """Mark faces as confirmed in their current identity."""
-    await service.executor.write(corrections.confirm, body.faces)
+    await service.executor.write(Gallery.confirm, body.faces)
 
 
 @router.post("/faces/move", tags=["corrections"], response_model=responses.CorrectionResult, responses=EDIT)
 async def move_faces(service: ServiceDep, body: requests.MoveRequest) -> CorrectionResult:
     """Assign faces to an identity. Conflict if a photo would show it twice, unless `same_photo` accepts that."""
-    return await service.executor.write(corrections.move, body.faces, body.identity, same_photo=body.same_photo)
+    return await service.executor.write(Gallery.move, body.faces, body.identity, same_photo=body.same_photo)
 
 
 @router.post("/faces/split", tags=["corrections"], response_model=responses.CorrectionResult, responses=EDIT)
 async def split_faces(service: ServiceDep, body: requests.SplitRequest) -> CorrectionResult:
     """Move faces to a new identity. Conflict if two are in one photo, unless `same_photo` accepts that."""
-    return await service.executor.write(corrections.split, body.faces, body.name, same_photo=body.same_photo)
+    return await service.executor.write(Gallery.split, body.faces, body.name, same_photo=body.same_photo)
 
 
 @router.post("/faces/reject", tags=["corrections"], response_model=responses.CorrectionResult, responses=EDIT)
 async def reject_faces(service: ServiceDep, body: requests.RejectRequest) -> CorrectionResult:
     """Remove faces from an identity, permanently (cannot-link)."""
-    return await service.executor.write(corrections.reject, body.faces, body.identity)
+    return await service.executor.write(Gallery.reject, body.faces, body.identity)
 
 
 @router.post("/faces/mark-different", tags=["corrections"], status_code=204, response_class=Response, responses=EDIT)
 async def mark_faces_different(service: ServiceDep, body: requests.CannotLinkRequest) -> None:
     """Record that two faces show different individuals (cannot-link), and so do their identities."""
-    await service.executor.write(corrections.mark_different, body.first_face, body.second_face)
+    await service.executor.write(Gallery.mark_different, body.first_face, body.second_face)
 
 
 @router.get("/faces/{face}", tags=["faces"], response_model=responses.Face, responses=MISSING)
 async def get_face(service: ServiceDep, face: requests.PathNumber) -> GalleryFace:
     """Get a face."""
-    return await service.executor.read(listing.face, face)
+    return await service.executor.read(Gallery.face, face)
 
 
 @router.get("/faces/{face}/image", tags=["faces"], response_class=images.Jpeg, responses=images.RESPONSES)
@@ -67,7 +65,7 @@ async def get_face_image(
 ) -> Response:
     """Get a square image of a face with some margin."""
 
-    def find(gallery: Store) -> tuple[GalleryFace, GalleryPhoto, Path]:
+    def find(gallery: Gallery) -> tuple[GalleryFace, GalleryPhoto, Path]:
         known_face, photo = _with_photo(gallery, face)
         return known_face, photo, service.allowed_paths.resolve(Path(photo.path))
 
@@ -78,11 +76,11 @@ async def get_face_image(
 @router.put("/faces/{face}/box", tags=["manual faces"], status_code=204, response_class=Response, responses=EDIT)
 async def set_face_box(service: ServiceDep, face: requests.PathNumber, body: requests.FaceBoxRequest) -> None:
     """Change a face's box; a confirmed face keeps its identity, another is clustered again."""
-    embedder = service.inference.embedder
+    service.inference.require_model()
 
-    def change(gallery: Store) -> None:
+    def change(gallery: Gallery) -> None:
         path = service.allowed_paths.resolve(Path(_with_photo(gallery, face)[1].path))
-        manual_faces.set_face_box(gallery, embedder, face, body.box, path=path)
+        gallery.set_face_box(face, body.box, path=path)
 
     await service.executor.compute_then_write(change)
 
@@ -90,10 +88,10 @@ async def set_face_box(service: ServiceDep, face: requests.PathNumber, body: req
 @router.delete("/faces/{face}", tags=["manual faces"], status_code=204, response_class=Response, responses=EDIT)
 async def delete_face(service: ServiceDep, face: requests.PathNumber) -> None:
     """Delete a detection that is not a face. `undo` restores it."""
-    await service.executor.write(manual_faces.delete_face, face)
+    await service.executor.write(Gallery.delete_face, face)
 
 
-def _with_photo(gallery: Store, face: int) -> tuple[GalleryFace, GalleryPhoto]:
+def _with_photo(gallery: Gallery, face: int) -> tuple[GalleryFace, GalleryPhoto]:
     with gallery.read():
-        known_face = listing.face(gallery, face)
-        return known_face, listing.photo(gallery, known_face.photo)
+        known_face = gallery.face(face)
+        return known_face, gallery.photo(known_face.photo)

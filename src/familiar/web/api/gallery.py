@@ -14,13 +14,7 @@ from familiar.core.gallery_types import (
     MinSimilarities,
     Question,
 )
-from familiar.gallery.cluster import cluster as clustering
-from familiar.gallery.review import questions
-from familiar.gallery.same import decisions
-from familiar.gallery.same.album import is_guess, load_album
-from familiar.gallery.same.calibration import calibration, clustering_calibration
-from familiar.gallery.search import listing
-from familiar.gallery.store.store import Store
+from familiar.gallery import Gallery
 from familiar.web.api import requests, responses
 from familiar.web.api.openapi import CONFLICT, EDIT, MISSING, WRITE
 from familiar.web.errors import HttpProblem
@@ -57,7 +51,7 @@ async def get_model(
 @router.post("/cluster", tags=["gallery"], response_model=responses.ClusterResult, responses=WRITE)
 async def cluster(service: ServiceDep, body: requests.ClusterRequest) -> ClusterResult:
     """Cluster the unassigned faces, or with `rebuild` all, respecting all corrections."""
-    return await service.executor.write(clustering.cluster, threshold=body.threshold, rebuild=body.rebuild)
+    return await service.executor.write(Gallery.cluster, threshold=body.threshold, rebuild=body.rebuild)
 
 
 @router.get("/questions", tags=["questions"], response_model=list[responses.ReviewQuestion])
@@ -65,19 +59,19 @@ async def list_questions(
     service: ServiceDep, limit: Annotated[int, Query(ge=1, le=MAX_QUESTIONS)] = 10
 ) -> list[Question]:
     """List the most informative questions to review, by expected gain."""
-    return await service.executor.read(questions.propose_questions, limit)
+    return await service.executor.read(Gallery.questions, limit)
 
 
 @router.post("/questions/answer", tags=["questions"], status_code=204, response_class=Response, responses=EDIT)
 async def answer_question(service: ServiceDep, body: requests.AnswerRequest) -> None:
     """Answer a question. Conflict if its faces or identities have changed since it was listed."""
-    await service.executor.write(questions.answer_question, Question(**dict(body.question)), body.same)
+    await service.executor.write(Gallery.answer, Question(**dict(body.question)), body.same)
 
 
 @router.get("/decisions", tags=["gallery"], response_model=list[responses.Decision])
 async def list_decisions(service: ServiceDep, limit: requests.Limit = 20) -> list[Decision]:
     """List the last changes that can be undone, newest first."""
-    return await service.executor.read(decisions.decisions, limit)
+    return await service.executor.read(Gallery.changes, limit)
 
 
 @router.post("/undo", tags=["gallery"], response_model=responses.Decision, responses=EDIT)
@@ -88,15 +82,14 @@ async def undo(
     ] = None,
 ) -> Decision:
     """Undo the last change and return it."""
-    return await service.executor.write(decisions.undo, decision)
+    return await service.executor.write(Gallery.undo, decision)
 
 
-def _state(gallery: Store, *, read_only: bool, has_model: bool) -> GalleryState:
+def _state(gallery: Gallery, *, read_only: bool, has_model: bool) -> GalleryState:
     with gallery.read():
-        space, album = gallery.space, load_album(gallery)
-        current, clustering = calibration(gallery, album.main_part), clustering_calibration(gallery, album.main_part)
+        space, current = gallery.space, gallery.calibration()
         return GalleryState(
-            counts=listing.counts(gallery),
+            counts=gallery.counts(),
             space_id=space.space_id,
             embedding_dim=space.embedding_dim,
             prefixes=space.prefixes,
@@ -104,10 +97,10 @@ def _state(gallery: Store, *, read_only: bool, has_model: bool) -> GalleryState:
                 current.high_precision.similarity,
                 current.balanced.similarity,
                 current.high_recall.similarity,
-                album.main.threshold,
-                album.thresholds,
-                clustering.from_gallery,
-                is_guess(gallery),
+                gallery.main_species().threshold,
+                gallery.thresholds(),
+                gallery.clustering().from_gallery,
+                gallery.threshold_is_guess(),
             ),
             revision=gallery.revision,
             read_only=read_only,

@@ -5,8 +5,7 @@ from typing import Annotated
 from fastapi import APIRouter, Query
 
 from familiar.core.gallery_types import AssignmentConfidence, CorrectionResult, IdentitySummary, Page
-from familiar.gallery.edits import corrections
-from familiar.gallery.search import listing
+from familiar.gallery import Gallery
 from familiar.web.api import pagination, requests, responses
 from familiar.web.api.openapi import EDIT, MISSING
 from familiar.web.service import ServiceDep
@@ -27,7 +26,7 @@ async def list_identities(
     list_name = f"identities, named {named}"
     last = pagination.parse_cursor(cursor, list_name, 2)
     results = await service.executor.read(
-        listing.identity_summaries, named=named, after=None if last is None else (last[0], last[1]), limit=limit + 1
+        Gallery.identities, named=named, after=None if last is None else (last[0], last[1]), limit=limit + 1
     )
     return pagination.page(results, limit, list_name, lambda tile: (tile.faces, tile.identity))
 
@@ -39,13 +38,13 @@ async def list_names(
     limit: requests.Limit = 10,
 ) -> list[str]:
     """List names that start with a prefix, in alphabetical order."""
-    return await service.executor.read(listing.names, prefix, limit)
+    return await service.executor.read(Gallery.names_beginning, prefix, limit)
 
 
 @router.get("/identities/{identity}", tags=["identities"], response_model=responses.Identity, responses=MISSING)
 async def get_identity(service: ServiceDep, identity: requests.PathNumber) -> IdentitySummary:
     """Get an identity."""
-    return await service.executor.read(listing.identity_summary, identity)
+    return await service.executor.read(Gallery.identity, identity)
 
 
 @router.get(
@@ -60,7 +59,7 @@ async def list_faces_of_identity(
     """List an identity's faces, the most likely first. A correction between two pages may shift the second one."""
     list_name = f"faces of identity {identity}"
     (start,) = pagination.parse_cursor(cursor, list_name, 1) or (0,)
-    results = await service.executor.read(listing.face_confidences, identity)
+    results = await service.executor.read(Gallery.identity_faces, identity)
     return pagination.page(results[start : start + limit + 1], limit, list_name, lambda _: (start + limit,))
 
 
@@ -69,7 +68,7 @@ async def name_identity(
     service: ServiceDep, identity: requests.PathNumber, body: requests.NameRequest
 ) -> CorrectionResult:
     """Name an identity. Conflict if another one has the name: merge both if they are the same."""
-    return await service.executor.write(corrections.name_identity, identity, body.name, confirm=body.confirm)
+    return await service.executor.write(Gallery.name, identity, body.name, confirm=body.confirm)
 
 
 @router.post(
@@ -82,4 +81,4 @@ async def merge_identities(
 
     Conflict if a photo shows two of them, unless `same_photo` accepts that.
     """
-    return await service.executor.write(corrections.merge, identity, body.identities, same_photo=body.same_photo)
+    return await service.executor.write(Gallery.merge, identity, body.identities, same_photo=body.same_photo)

@@ -16,10 +16,7 @@ from familiar.core.recognition_types import (
 from familiar.core.types import Face
 from familiar.core.vectors import check_unit_rows
 from familiar.detection.faces import DetectedFaces
-from familiar.gallery.same.assignments import check_faces
-from familiar.gallery.search.search import Filter, search_identities, search_photos, verify_pair
-from familiar.gallery.search.search import verify as verify_identity_of
-from familiar.gallery.store.store import Store
+from familiar.gallery import Filter, Gallery
 from familiar.web.api import requests, responses
 from familiar.web.api.openapi import MISSING, UPLOAD
 from familiar.web.errors import HttpProblem
@@ -68,7 +65,7 @@ async def search_photo(
 async def verify(service: ServiceDep, first: requests.Photo, second: requests.Photo) -> dict[str, Any]:
     """Decide whether the best faces of two photos show the same individual."""
     first_face, second_face = await _best_faces(service, first, second)
-    answer = await service.read_in_model_space(verify_pair, _embedding(first_face), _embedding(second_face))
+    answer = await service.read_in_model_space(Gallery.compare, _embedding(first_face), _embedding(second_face))
     return vars(answer) | {"first": first_face, "second": second_face}
 
 
@@ -83,7 +80,7 @@ async def verify_identity(
 ) -> VerificationResult:
     """Decide whether a photo's best face shows this identity, by the mean of the identity's faces."""
     (face,) = await _best_faces(service, photo)
-    return await service.read_in_model_space(verify_identity_of, _embedding(face), identity)
+    return await service.read_in_model_space(Gallery.verify, _embedding(face), identity)
 
 
 async def _detect_all(service: Service, files: Sequence[UploadFile], *, embed: bool) -> dict[str, Any]:
@@ -113,23 +110,23 @@ def _embedding(face: Face) -> Vector:
     return face.embedding
 
 
-def _search(gallery: Store, body: requests.SearchRequest) -> SearchResult:
+def _search(gallery: Gallery, body: requests.SearchRequest) -> SearchResult:
     with gallery.read():
         return _search_result(gallery, _query_vector(gallery, body), body)
 
 
-def _search_result(gallery: Store, query: Vector, body: requests.SearchRequest) -> SearchResult:
+def _search_result(gallery: Gallery, query: Vector, body: requests.SearchRequest) -> SearchResult:
     identities = None if body.filter.identities is None else tuple(body.filter.identities)
     only = Filter(identities, body.filter.species, body.filter.since, body.filter.until)
     query = gallery.truncate_query(query)
     with gallery.read():
-        matches = [] if body.by == "photo" else search_identities(gallery, query, body.k, only=only)
-        hits = [] if body.by == "identity" else search_photos(gallery, query, body.k, only=only, prefix=body.prefix)
+        matches = [] if body.by == "photo" else gallery.identify(query, body.k, only=only)
+        hits = [] if body.by == "identity" else gallery.search(query, body.k, only=only, prefix=body.prefix)
     known = next((match for match in matches if match.known), None)
     return SearchResult(known, tuple(matches), tuple(hits))
 
 
-def _query_vector(gallery: Store, body: requests.SearchRequest) -> Vector:
+def _query_vector(gallery: Gallery, body: requests.SearchRequest) -> Vector:
     """Return the query as a unit vector of the gallery's space. HttpProblem with 422 if it is none."""
     space = gallery.space
     if body.prefix is not None and body.prefix not in space.prefixes:
@@ -137,9 +134,7 @@ def _query_vector(gallery: Store, body: requests.SearchRequest) -> Vector:
             "prefix", f"the valid prefixes are {', '.join(map(str, space.prefixes))}, not {body.prefix}"
         )
     if body.face is not None:
-        check_faces(gallery, [body.face])
-        faces = gallery.stored_faces()
-        return faces.unit_rows(faces.rows_of(np.array([body.face])))[0]
+        return gallery.face_embedding(body.face)
     query = np.array(body.embedding, np.float32)
     try:
         if len(query) not in space.lengths:

@@ -9,9 +9,7 @@ from fastapi import APIRouter, Depends, Response
 from fastapi.sse import EventSourceResponse
 
 from familiar.core.gallery_types import AdditionResult, GalleryPhoto, Page, Progress, SkippedPhoto
-from familiar.gallery.edits import manual_faces
-from familiar.gallery.search import listing
-from familiar.gallery.store.store import Store
+from familiar.gallery import Gallery
 from familiar.web.api import images, pagination, requests, responses
 from familiar.web.api.openapi import EDIT, MISSING, UPLOAD, WRITE
 from familiar.web.errors import HttpProblem
@@ -27,7 +25,7 @@ async def list_photos(
 ) -> Page[GalleryPhoto]:
     """List all photos with their faces, in the order of enrollment."""
     (last,) = pagination.parse_cursor(cursor, "photos", 1) or (0,)
-    results = await service.executor.read(listing.photos, after=last, limit=limit + 1)
+    results = await service.executor.read(Gallery.photos, after=last, limit=limit + 1)
     return pagination.page(results, limit, "photos", lambda photo: (photo.photo,))
 
 
@@ -70,7 +68,7 @@ async def redetect(service: ServiceDep, response: Response, body: requests.Redet
 @router.get("/photos/{photo}", tags=["photos"], response_model=responses.Photo, responses=MISSING)
 async def get_photo(service: ServiceDep, photo: requests.PathNumber) -> GalleryPhoto:
     """Get a photo with its faces."""
-    return await service.executor.read(listing.photo, photo)
+    return await service.executor.read(Gallery.photo, photo)
 
 
 @router.get("/photos/{photo}/image", tags=["photos"], response_class=images.Jpeg, responses=images.RESPONSES)
@@ -79,8 +77,8 @@ async def get_photo_image(
 ) -> Response:
     """Get the upright photo without its metadata, such as place and time."""
 
-    def find(gallery: Store) -> tuple[GalleryPhoto, Path]:
-        known_photo = listing.photo(gallery, photo)
+    def find(gallery: Gallery) -> tuple[GalleryPhoto, Path]:
+        known_photo = gallery.photo(photo)
         return known_photo, service.allowed_paths.resolve(Path(known_photo.path))
 
     known_photo, path = await service.executor.read(find)
@@ -94,11 +92,11 @@ async def add_face(
     service: ServiceDep, response: Response, photo: requests.PathNumber, body: requests.NewFaceRequest
 ) -> AdditionResult:
     """Add a face that the detector missed."""
-    embedder = service.inference.embedder
+    service.inference.require_model()
 
-    def add(gallery: Store) -> int:
-        path = service.allowed_paths.resolve(Path(listing.photo(gallery, photo).path))
-        return manual_faces.add_face(gallery, embedder, photo, body.box, path=path, species=body.species)
+    def add(gallery: Gallery) -> int:
+        path = service.allowed_paths.resolve(Path(gallery.photo(photo).path))
+        return gallery.add_face(photo, body.box, path=path, species=body.species)
 
     face = await service.executor.compute_then_write(add)
     response.headers["Location"] = f"/api/v1/faces/{face}"
