@@ -41,7 +41,7 @@ def test_gallery_shows_its_identities_with_faces(album: Gallery) -> None:
     album.name(2, "Tom", confirm=True)
     with Gallery.open(album.database.folder) as opened:
         html = opened._repr_html_()
-        assert opened._embedder is None, "no model is needed"
+        assert opened._model.embedder is None, "no model is needed"
     assert len(shown(html).all("figure")) == 2
     assert len(shown(html).all("img")) == 6  # three faces of each, at most
     for text in ("Tom", "#1", "3 faces, 3 confirmed", "4 faces", "8, of which 1 in no identity", "2, 1 with a name"):

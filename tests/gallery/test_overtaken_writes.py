@@ -22,6 +22,7 @@ from familiar.gallery.gallery import Gallery
 from familiar.gallery.lost_pets import found_pets, register_table
 from familiar.gallery.lost_pets.register import set_reports
 from familiar.gallery.lost_pets.reports import Report
+from familiar.gallery.review import questions
 from familiar.gallery.review.questions import answer_question
 from familiar.gallery.same import calibration as calibration_module
 from familiar.gallery.same.assignments import load_assignments
