@@ -27,7 +27,7 @@ from familiar.gallery.transfer.check import check
 from support.pet_register import add_pet
 from support.small_gallery import draw_individuals, enroll_in_one_photo, enroll_vectors, identity_of, rows
 
-TABLES = ("identities", "assignments", "constraints", "rejections", "reports")
+TABLES = ("identities", "assignments", "constraints", "rejections")
 ELM = Report("lost", "cat", "Elm Street", "2026-05-01", "555-0101", "red collar")
 HARBOR = Report("found", "", "Harbor", "2026-05-20", "finder@example.org", "limps")
 
@@ -239,7 +239,8 @@ def test_merging_identities_merges_their_reports(
     corrections.merge(gallery, first, [second])
     report = find_pet(gallery, first).report
     assert report.status == status
-    assert [row[0] for row in rows(gallery, TABLES)["reports"]] == ([] if into is other is None else [first])
+    with gallery.read() as repository:
+        assert [*repository.identities.all_attributes()] == ([] if into is other is None else [first])
     if into == ELM and other is None:
         assert report == ELM
 

@@ -300,7 +300,7 @@ def test_changes_of_others_and_new_faces_refuse_nothing(clustered: Store):
     changed_report = {1: Report("lost", note="new")}
     assert refusal(clustered, lambda other: set_reports(other, changed_report)) == ""
     set_reports(clustered, {1: Report()})
-    message = refusal(clustered, lambda other: set_reports(other, changed_report), report=True)
+    message = refusal(clustered, lambda other: set_reports(other, changed_report), attributes=True)
     assert message.startswith("#1 was changed at "), "it counts where the report is corrected"
 
 

@@ -110,7 +110,7 @@ def test_bad_row_is_listed_and_the_others_are_stored(pets: Store, table: Path, h
     assert message in reason
     assert result.reports == 2
     with pets.read() as repository:
-        assert repository.reports.all().keys() == {2, 3}
+        assert repository.identities.all_attributes().keys() == {2, 3}
 
 
 def test_unreadable_tables_are_named(pets: Store, table: Path):

@@ -324,12 +324,11 @@ def test_opening_a_gallery_twice_keeps_the_log_from_other_processes(gallery: Sto
 def test_undo_restores_every_column_of_every_recorded_table(tmp_path: Path):
     create_gallery_with_every_table(tmp_path / "gallery")
     updates = [
-        "UPDATE identities SET name = NULL, attributes = '{\"born\": 2020}'",
+        'UPDATE identities SET name = NULL, attributes = \'[{"born": "2020"}]\'',
         'UPDATE photos SET attributes = \'{"place": "garden"}\'',
         "UPDATE assignments SET identity_id = 1, by_user = 1 - by_user",
         "UPDATE constraints SET same = 1 - same",
         "UPDATE domains SET domain = domain + 1",
-        "UPDATE reports SET status = 'home', species = '', location = '', reported_on = '', contact = '', note = ''",
         "UPDATE faces SET left_px = left_px / 3, landmarks_px = NULL, species = NULL, score = 0, quality = 0",
         "UPDATE faces SET embedding = zeroblob(length(embedding))",
     ]

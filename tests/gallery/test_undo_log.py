@@ -37,7 +37,7 @@ from support.small_gallery import (
 )
 
 NAMES = ("Mia", "Tom", "Lia")
-TABLES = (*DECISION_TABLES, "domains", "faces", "reports")
+TABLES = (*DECISION_TABLES, "domains", "faces")
 LEFT_PX = (0, 30, 100)  # of boxes drawn by hand; the first two overlap too much for one photo
 INDEX = st.integers(0, 1000)  # used modulo the number of choices
 REPORTS = st.builds(Report, st.sampled_from(["lost", "found", "home"]), note=st.text(max_size=5))

@@ -17,11 +17,10 @@ from familiar.gallery.store.connection import DATABASE, Connection, connect
 TABLES = {  # of each table: the columns of its key, and others that are compared
     "photos": (("id",), "hex(sha256), CAST(path AS TEXT)"),
     "faces": (("id",), "photo_id, left_px, top_px, right_px, bottom_px"),
-    "identities": (("id",), "name"),
+    "identities": (("id",), "name, attributes"),
     "assignments": (("face_id",), "identity_id, by_user"),
     "constraints": (("first_face", "second_face"), "same"),
     "rejections": (("face_id", "identity_id"), ""),
-    "reports": (("identity_id",), "status, species, location, reported_on, contact, note"),
     "decisions": (("id",), "kind"),
     "gallery": (("id",), "revision"),
 }

@@ -151,7 +151,7 @@ class _Checker:
 def is_gone(state: State, table: str, key: Key, row: Row | None) -> bool:
     """Whether a row refers to what was forgotten or replaced since, or is an identity, which stays if it has faces."""
     faces = {"assignments": key, "constraints": key, "rejections": key[:1]}.get(table, ())
-    identities = {"assignments": (row or ())[:1], "rejections": key[1:], "reports": key}.get(table, ())
+    identities = {"assignments": (row or ())[:1], "rejections": key[1:]}.get(table, ())
     return (
         table in ("identities", "faces", "photos")
         or any((face,) not in state["faces"] for face in faces)
@@ -205,7 +205,7 @@ def check_done(commit: Commit, operation: Operation) -> None:
     arguments, before, after = operation.arguments, commit.before, commit.after
     match operation.kind:
         case "name":
-            assert after["identities"][(arguments["identity"],)] == (arguments["name"],), operation
+            assert after["identities"][(arguments["identity"],)][0] == arguments["name"], operation
         case "merge":
             members = [key for key, row in before["assignments"].items() if row[0] in arguments["others"]]
             assert all(after["assignments"][key][0] == arguments["into"] for key in members), operation

@@ -294,7 +294,7 @@ def test_navigation_has_the_desk_where_it_is_used(serving: Callable[..., TestCli
 
     assert "/desk" in links(client, "/album")
     with Store.open(folder) as gallery, gallery.write() as repository:
-        repository.reports.delete(1)
+        repository.identities.set_attributes(1, [])
     assert "/desk" not in links(client, "/album")
     assert "/desk" in links(client, "/desk")
     assert client.get("/", follow_redirects=False).status_code == 200

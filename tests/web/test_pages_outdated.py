@@ -165,10 +165,10 @@ def test_a_form_of_the_desk_does_not_replace_what_was_entered_meanwhile(
         corrections.split(gallery, [1], "Ada")
     else:
         set_reports(gallery, {1: Report("lost", note="theirs")})
-    before = rows(gallery, ("reports", "assignments", "rejections"))
+    before = rows(gallery, ("identities", "assignments", "rejections"))
     answer = opened_by_browser(client, action + (unescape(csrf[1]) if csrf else ""), **fields, state=states)
     assert answer.status_code == 409
-    assert rows(gallery, ("reports", "assignments", "rejections")) == before
+    assert rows(gallery, ("identities", "assignments", "rejections")) == before
     assert "#1 was changed at" in answer.text
     assert '<a class="button" href="/desk/1">Reload the page</a>' in answer.text
     assert find_pet(gallery, 1).report.note in ("", "theirs")

@@ -866,18 +866,18 @@ class Gallery(TableSource):
         """Return the states of identities as they are now, by number; None is for the unassigned faces."""
         return read_states(self.database, identities)
 
-    def check_states(self, states: Iterable[IdentityState], *, faces: bool = True, report: bool = False) -> None:
+    def check_states(self, states: Iterable[IdentityState], *, faces: bool = True, attributes: bool = False) -> None:
         """Check, within `write`, that identities are as the user saw them.
 
         Args:
             states: of the identities that a correction is about.
             faces: whether their faces must be the same, or only their names.
-            report: whether their reports must be the same.
+            attributes: whether their attributes must be the same.
 
         Raises:
             Contradiction: one was changed, merged or deleted; the message says how and when.
         """
-        identity_state.check_states(self.database, states, faces=faces, report=report)
+        identity_state.check_states(self.database, states, faces=faces, attributes=attributes)
 
     def check_identity_of_faces(self, faces: Sequence[int], state: IdentityState) -> None:
         """Check, within `write`, that faces are still in the identity that the user saw them in.

@@ -18,7 +18,6 @@ from familiar.core.gallery_types import CorrectionResult
 from familiar.core.names import normalize_name
 from familiar.gallery.cluster.cluster import recluster
 from familiar.gallery.edits.propagation import propagate
-from familiar.gallery.lost_pets.reports import merge_reports
 from familiar.gallery.same.assignments import (
     UNASSIGNED,
     GalleryAssignments,
@@ -28,6 +27,7 @@ from familiar.gallery.same.assignments import (
 )
 from familiar.gallery.same.constraints import are_together, same_photo_pairs
 from familiar.gallery.same.decisions import decision
+from familiar.gallery.store.identities import Attributes
 from familiar.gallery.store.repository import Repository
 from familiar.gallery.store.store import Store
 
@@ -232,7 +232,7 @@ def merge_all(gallery: Store, repository: Repository, into: int, others: Sequenc
 
 
 def _merge_pair(repository: Repository, before: GalleryAssignments, into: int, other: int) -> None:
-    """Move all faces, rejections and, if needed, the name of `other` to `into`, merge the reports, and delete `other`.
+    """Move all faces, rejections, attributes and, if needed, the name of `other` to `into`, and delete `other`.
 
     Args:
         repository: of the open decision.
@@ -246,11 +246,19 @@ def _merge_pair(repository: Repository, before: GalleryAssignments, into: int, o
     repository.assignments.assign(dict.fromkeys(before.faces.ids[other_rows].tolist(), into), by_user=None)
     repository.constraints.drop_stale(into)
     repository.constraints.transfer_rejections(other, into)
-    merge_reports(repository, into, other)
+    records = [_records(repository, identity) for identity in (into, other)]
+    if any(map(repository.identities.attributes, (into, other))):
+        repository.identities.set_attributes(into, [*records[0], *records[1]])
     into_name, other_name = repository.identities.name(into), repository.identities.name(other)
     repository.identities.delete(other)
     if into_name is None and other_name is not None:
         repository.identities.set_name(into, other_name)
+
+
+def _records(repository: Repository, identity: int) -> Sequence[Attributes]:
+    """Return what is noted about an identity; for one that has only a name, an empty record, which tells that much."""
+    is_named = repository.identities.name(identity) is not None
+    return repository.identities.attributes(identity) or [{}] * is_named
 
 
 def set_name(gallery: Store, repository: Repository, identity: int, name: str) -> None:

@@ -37,7 +37,7 @@ class IdentityState:
         identity: its number; `NO_IDENTITY` for unassigned faces.
         last_face: the highest number of a face then; later faces are not compared.
         last_decision: the number of the last decision then.
-        name, faces, report: hashes of its name, of the numbers of its faces, and of its report as a lost or found pet.
+        name, faces, attributes: hashes of its name, of the numbers of its faces, and of its attributes.
     """
 
     identity: int
@@ -45,17 +45,17 @@ class IdentityState:
     last_decision: int
     name: str
     faces: str
-    report: str
+    attributes: str
 
     def __str__(self) -> str:
         """Return the text for the hidden field of a form."""
-        return f"{self.identity}.{self.last_face}.{self.last_decision}.{self.name}.{self.faces}.{self.report}"
+        return f"{self.identity}.{self.last_face}.{self.last_decision}.{self.name}.{self.faces}.{self.attributes}"
 
     @staticmethod
     def parse(text: str) -> "IdentityState":
         """Read what `str` wrote; the text matches `STATE_PATTERN`."""
-        identity, last_face, last_decision, name, faces, report = text.split(".")
-        return IdentityState(int(identity), int(last_face), int(last_decision), name, faces, report)
+        identity, last_face, last_decision, name, faces, attributes = text.split(".")
+        return IdentityState(int(identity), int(last_face), int(last_decision), name, faces, attributes)
 
 
 def read_states(gallery: Store, identities: Iterable[int | None]) -> dict[int, IdentityState]:
@@ -79,14 +79,16 @@ def read_states(gallery: Store, identities: Iterable[int | None]) -> dict[int, I
         }
 
 
-def check_states(gallery: Store, states: Iterable[IdentityState], *, faces: bool = True, report: bool = False) -> None:
+def check_states(
+    gallery: Store, states: Iterable[IdentityState], *, faces: bool = True, attributes: bool = False
+) -> None:
     """Check, within a write, that identities are as the user saw them.
 
     Args:
         gallery: to read.
         states: of the identities that his correction is about.
         faces: whether their faces must be the same, or only their names.
-        report: whether their reports must be the same.
+        attributes: whether their attributes must be the same.
 
     Raises:
         Contradiction: one was changed, merged or deleted; the message says how and when, where that is known.
@@ -102,7 +104,7 @@ def check_states(gallery: Store, states: Iterable[IdentityState], *, faces: bool
             if (
                 now.name != state.name
                 or (faces and now.faces != state.faces)
-                or (report and now.report != state.report)
+                or (attributes and now.attributes != state.attributes)
             ):
                 label = _label(assignments, state.identity)
                 cause = repository.undo_log.last_decision_about_identity(state.identity, state.last_decision)
@@ -135,8 +137,9 @@ def _read_state(
     repository: Repository, assignments: GalleryAssignments, identity: int, last_face: int, last_decision: int
 ) -> IdentityState:
     ids = assignments.faces.ids[assignments.rows_of_identity(identity)]
-    name, report = assignments.names.get(identity), repository.reports.report(identity)
-    compared = (name, ids[ids <= last_face].tolist(), report)
+    name = assignments.names.get(identity)
+    attributes = None if identity == NO_IDENTITY else repository.identities.attributes(identity)
+    compared = (name, ids[ids <= last_face].tolist(), attributes)
     hashes = (hashlib.blake2b(repr(part).encode(), digest_size=8).hexdigest() for part in compared)
     return IdentityState(identity, last_face, last_decision, *hashes)
 

@@ -32,7 +32,7 @@ def set_reports(gallery: Store, reports: Mapping[int, Report]) -> None:
     with decision(gallery, "report") as repository:
         check_identities(gallery, list(reports))
         for identity, report in reports.items():
-            repository.reports.store(identity, report.row)
+            repository.identities.set_attributes(identity, report.records)
 
 
 def edit_pet(gallery: Store, identity: int, name: str, report: Report) -> None:
@@ -52,7 +52,7 @@ def edit_pet(gallery: Store, identity: int, name: str, report: Report) -> None:
         check_identities(gallery, [identity])
         if unify_spelling(name):
             set_name(gallery, repository, identity, name)
-        repository.reports.store(identity, report.row)
+        repository.identities.set_attributes(identity, report.records)
 
 
 def enter_pet(gallery: Store, photos: Sequence[int], name: str, report: Report) -> int:
@@ -82,7 +82,7 @@ def enter_pet(gallery: Store, photos: Sequence[int], name: str, report: Report) 
             )
         identity = create_identity(gallery, repository, name if unify_spelling(name) else None)
         reassign(gallery, repository, dict.fromkeys(faces, identity), is_list=True)
-        repository.reports.store(identity, report.row)
+        repository.identities.set_attributes(identity, report.records)
     return identity
 
 

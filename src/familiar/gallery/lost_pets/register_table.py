@@ -69,7 +69,7 @@ def import_register(gallery: Store, path: Path) -> RegisterImportResult:
                     for column, field in FIELD_OF_COLUMN.items()
                     if column in cells
                 }
-                reports[identity] = replace(Report.from_row(repository.reports.report(identity)), **fields)
+                reports[identity] = replace(Report.from_records(repository.identities.attributes(identity)), **fields)
                 lines[identity] = line
             except (FamiliarError, ValueError) as error:
                 skipped.append(f"{path}, line {line}: {str(error).removeprefix(f'{gallery.folder}: ')}")

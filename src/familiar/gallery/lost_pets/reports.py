@@ -5,8 +5,10 @@ from folders of lost pets needs no further entry.
 """
 
 from collections import Counter, defaultdict
-from dataclasses import dataclass, fields
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
 from datetime import date
+from functools import reduce
 from typing import Literal, get_args
 
 from familiar.core.errors import Contradiction, NotInGallery
@@ -15,12 +17,11 @@ from familiar.core.names import unify_spelling
 from familiar.core.terminal_text import printable
 from familiar.gallery.same.assignments import UNASSIGNED, load_assignments
 from familiar.gallery.search.listing import identity_summaries
-from familiar.gallery.store.reports import ReportRow
-from familiar.gallery.store.repository import Repository
 from familiar.gallery.store.store import Store
 
 Status = Literal["lost", "found", "home"]
 STATUSES: tuple[Status, ...] = get_args(Status)
+TEXTS = ("species", "location", "reported_on", "contact", "note")
 MAX_CHARACTERS = 2_000
 """Of one text of a report."""
 
@@ -60,14 +61,24 @@ class Report:
             raise Contradiction(f"a date must be written as 2026-05-31, got {self.reported_on!r}")
 
     @property
-    def row(self) -> ReportRow:
-        """The values of the database's columns."""
-        return self.status, self.species, self.location, self.reported_on, self.contact, self.note
+    def records(self) -> list[dict[str, str]]:
+        """The attributes of its identity."""
+        return [asdict(self)]
 
     @staticmethod
-    def from_row(row: ReportRow | None) -> "Report":
-        """Return the report of a row of the database; that of an identity that has only a name, if there is none."""
-        return Report() if row is None else Report(read_status(row[0]), *row[1:])
+    def from_records(records: Sequence[Mapping[str, str]]) -> "Report":
+        """Return the report of an identity by its attributes; that of one that has only a name, if there are none.
+
+        Several are of identities that were merged. A lost and a found pet are home when they prove to be the same.
+        Otherwise an open case stays open. The fields of the first win; those that it lacks come from the others. Of a
+        found pet, where it was found becomes part of the note.
+        """
+        names = [field.name for field in fields(Report)]
+        first, *others = [
+            Report(**{name: record[name] for name in names if name in record})  # pyright: ignore[reportArgumentType]
+            for record in records or [{}]
+        ]
+        return reduce(_merged, others, first)
 
 
 @dataclass(frozen=True)
@@ -127,27 +138,15 @@ def find_pet(gallery: Store, identity: int) -> Pet:
 def has_reports(gallery: Store) -> bool:
     """Tell whether the register of lost and found pets is used."""
     with gallery.read() as repository:
-        return repository.reports.any()
+        return any("status" in record for each in repository.identities.all_attributes().values() for record in each)
 
 
-def merge_reports(repository: Repository, into: int, other: int) -> None:
-    """Give the report of an identity to the one that it is merged into, within a transaction.
-
-    A lost and a found pet are home when they prove to be the same. Otherwise an open case stays open. The fields of
-    `into` win; those that it lacks come from `other`. Of a found pet, where it was found becomes part of the note.
-    """
-    first, second = (_effective_report(repository, number) for number in (into, other))
-    if second is None or not any(map(repository.reports.report, (into, other))):
-        return
-    if first is None:
-        merged = second
-    elif {first.status, second.status} == {"lost", "found"}:
-        merged = _reunited(first, second) if first.status == "lost" else _reunited(second, first)
-    else:
-        status = first.status if first.status != "home" else second.status
-        texts = (text or other_text for text, other_text in zip(first.row[1:], second.row[1:], strict=True))
-        merged = Report(status, *texts)
-    repository.reports.store(into, merged.row)
+def _merged(first: Report, second: Report) -> Report:
+    if {first.status, second.status} == {"lost", "found"}:
+        return _reunited(first, second) if first.status == "lost" else _reunited(second, first)
+    status = first.status if first.status != "home" else second.status
+    texts = ((getattr(first, name) or getattr(second, name)) for name in TEXTS)
+    return Report(status, *texts)
 
 
 def _reunited(lost: Report, found_report: Report) -> Report:
@@ -177,20 +176,14 @@ def _is_date(text: str) -> bool:
         return False
 
 
-def _effective_report(repository: Repository, identity: int) -> Report | None:
-    """Return an identity's report; "lost" if it has none but a name, and None if it has neither."""
-    row = repository.reports.report(identity)
-    return None if row is None and repository.identities.name(identity) is None else Report.from_row(row)
-
-
 def _read_pets(gallery: Store) -> list[Pet]:
     with gallery.read() as repository:
-        rows, names = repository.reports.all(), repository.identities.names()
+        records, names = repository.identities.all_attributes(), repository.identities.names()
         summaries = {summary.identity: summary for summary in identity_summaries(gallery, limit=2**31 - 1)}
         species = _species_of_faces(gallery)
     pets: list[Pet] = []
-    for identity in rows.keys() | names.keys():
-        report, name = Report.from_row(rows.get(identity)), names.get(identity)
+    for identity in records.keys() | names.keys():
+        report, name = Report.from_records(records.get(identity, [])), names.get(identity)
         summary = summaries.get(identity, IdentitySummary(identity, name, 0, 0, ()))
         shown_species = report.species or species.get(identity, "")
         pets.append(Pet(identity, name, report, summary.faces, summary.best, shown_species))

@@ -88,13 +88,13 @@ class Erasure(Table):
         self._connection.run(f"INSERT INTO marked {query}", (value,))
 
     def erase_marked(self) -> int:
-        """Delete the marked faces, their log entries, and those of identities and reports that only they belonged to.
+        """Delete the marked faces, their log entries, and those of identities that only they belonged to.
 
         Returns:
             The number of faces deleted.
         """
         self._connection.run(
-            "DELETE FROM changes WHERE table_name IN ('identities', 'reports') "
+            "DELETE FROM changes WHERE table_name = 'identities' "
             "AND first_key NOT IN (SELECT id FROM identities) "
             "AND first_key IN (SELECT json_extract(previous, '$[0]') FROM changes WHERE table_name = 'assignments' "
             "AND previous IS NOT NULL AND first_key IN (SELECT id FROM marked)) AND first_key NOT IN "

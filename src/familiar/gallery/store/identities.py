@@ -1,9 +1,13 @@
 """The identities of a gallery."""
 
-from collections.abc import Iterable
+import json
+from collections.abc import Iterable, Mapping, Sequence
 
 from familiar.core.names import normalize_name
 from familiar.gallery.store.table import Table
+
+Attributes = Mapping[str, str]
+"""What another program has noted about an identity: texts by their names."""
 
 
 class Identities(Table):
@@ -55,15 +59,28 @@ class Identities(Table):
         """Name an identity."""
         self._connection.run("UPDATE identities SET name = ? WHERE id = ?", (name, number))
 
+    def attributes(self, number: int) -> list[Attributes]:
+        """Return what is noted about an identity that exists: a record of it, and of each that was merged into it."""
+        return json.loads(self._connection.value("SELECT attributes FROM identities WHERE id = ?", (number,)))
+
+    def all_attributes(self) -> dict[int, list[Attributes]]:
+        """Return the records of each identity that has any."""
+        rows = self._connection.rows("SELECT id, attributes FROM identities WHERE attributes <> '[]'")
+        return {number: json.loads(text) for number, text in rows}
+
+    def set_attributes(self, number: int, records: Sequence[Attributes]) -> None:
+        """Replace the records of an identity. Nothing is written if they are the same."""
+        text = json.dumps([dict(record) for record in records], ensure_ascii=False, sort_keys=True)
+        self._connection.run("UPDATE identities SET attributes = ?1 WHERE id = ?2 AND attributes <> ?1", (text, number))
+
     def delete(self, number: int) -> None:
         """Delete an identity. SQLite refuses while a face is assigned to it."""
         self._connection.run("DELETE FROM identities WHERE id = ?", (number,))
 
     def delete_empty(self) -> None:
-        """Delete identities that have no name, no face, no rejection and no report."""
+        """Delete identities that have no name, no face, no rejection and no attributes."""
         self._connection.run(
-            "DELETE FROM identities WHERE name IS NULL AND NOT EXISTS "
+            "DELETE FROM identities WHERE name IS NULL AND attributes = '[]' AND NOT EXISTS "
             "(SELECT 1 FROM assignments WHERE identity_id = identities.id) AND NOT EXISTS "
-            "(SELECT 1 FROM rejections WHERE identity_id = identities.id) AND NOT EXISTS "
-            "(SELECT 1 FROM reports WHERE identity_id = identities.id)"
+            "(SELECT 1 FROM rejections WHERE identity_id = identities.id)"
         )

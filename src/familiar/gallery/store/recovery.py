@@ -153,7 +153,6 @@ def _complete(new: Connection, recovered: Recovered, path: Path, space: Space | 
         new.run("DELETE FROM gallery")
         settings.create(space, "float32" if length == 4 * space.embedding_dim else "float16")
     settings.become_new()  # what was indexed of the gallery before is not of this one
-    new.run("INSERT OR IGNORE INTO identities (id) SELECT identity_id FROM reports")  # known without the name
     _delete_damaged_embeddings(new, recovered)
     while orphans := _orphans(new):
         for table, row in orphans:

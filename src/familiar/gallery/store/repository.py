@@ -10,7 +10,6 @@ from familiar.gallery.store.identities import Identities
 from familiar.gallery.store.learned_faces import LearnedFaces
 from familiar.gallery.store.migration import Migration
 from familiar.gallery.store.photos import Photos
-from familiar.gallery.store.reports import Reports
 from familiar.gallery.store.settings import Settings
 from familiar.gallery.store.undo_log import UndoLog
 from familiar.gallery.store.watch_events import WatchEvents
@@ -22,7 +21,7 @@ class Repository:
 
     Attributes:
         connection: to the database; no other module needs it.
-        settings, photos, faces, identities, assignments, domains, constraints, learned_faces, reports, undo_log,
+        settings, photos, faces, identities, assignments, domains, constraints, learned_faces, undo_log,
             migration: the statements on the tables of these names. `constraints` has the rejections, too.
         watched_files, watch_events: the notes and the outbox of `familiar watch`.
         erasure: deletes faces for good.
@@ -39,7 +38,6 @@ class Repository:
         self.domains = Domains(connection)
         self.constraints = Constraints(connection)
         self.learned_faces = LearnedFaces(connection)
-        self.reports = Reports(connection)
         self.undo_log = UndoLog(connection)
         self.migration = Migration(connection)
         self.watched_files = WatchedFiles(connection)

@@ -1,7 +1,7 @@
 """The tables of a gallery, and the triggers that record what `undo` restores.
 
 A user's decisions change `identities`, `assignments`, `domains`, `constraints`, `rejections`, `learned_faces`,
-`reports`, the attributes of photos and, for manual edits, `faces`. While `gallery.open_decision` is set, triggers
+the attributes of photos and, for manual edits, `faces`. While `gallery.open_decision` is set, triggers
 record the previous content of every changed row in `changes`. The previous version of a face is in `previous_faces`.
 """
 
@@ -62,7 +62,7 @@ CREATE TABLE deleted_boxes (                -- where a face was deleted, moved o
 CREATE TABLE identities (
     id INTEGER PRIMARY KEY AUTOINCREMENT,
     name TEXT UNIQUE,
-    attributes TEXT NOT NULL DEFAULT '{}' CHECK (json_valid(attributes))
+    attributes TEXT NOT NULL DEFAULT '[]' CHECK (json_type(attributes) = 'array')  -- what other programs note of it
 ) STRICT;
 CREATE TABLE assignments (
     face_id INTEGER PRIMARY KEY REFERENCES faces ON DELETE CASCADE,
@@ -88,17 +88,8 @@ CREATE TABLE rejections (                   -- this face does not show this indi
     PRIMARY KEY (face_id, identity_id)
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX rejections_by_identity ON rejections (identity_id);
-CREATE TABLE learned_faces (                -- confirmed faces that the gallery learned from: clustering/learning.py
+CREATE TABLE learned_faces (                -- confirmed faces that the gallery learned from: same/learning.py
     face_id INTEGER PRIMARY KEY REFERENCES faces ON DELETE CASCADE
-) STRICT;
-CREATE TABLE reports (                      -- lost and found pets: lost_pets/reports.py; a text is empty if not known
-    identity_id INTEGER PRIMARY KEY REFERENCES identities ON DELETE CASCADE,
-    status TEXT NOT NULL CHECK (status IN ('lost', 'found', 'home')),
-    species TEXT NOT NULL,
-    location TEXT NOT NULL,
-    reported_on TEXT NOT NULL,              -- ISO 8601 day: lost or found on
-    contact TEXT NOT NULL,
-    note TEXT NOT NULL
 ) STRICT;
 CREATE TABLE decisions (
     id INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -191,7 +182,6 @@ _RECORDED: dict[str, tuple[tuple[str, str | None], tuple[str, ...]]] = {
     "rejections": (("face_id", "identity_id"), ()),
     "faces": (("id", None), ()),  # the other columns are in `previous_faces`
     "learned_faces": (("face_id", None), ()),
-    "reports": (("identity_id", None), ("status", "species", "location", "reported_on", "contact", "note")),
 }
 
 
@@ -265,7 +255,7 @@ def restore_change(connection: Connection, change: tuple[int, str, int, int | No
 def mend_references(connection: Connection) -> None:
     """Delete rows that refer to missing faces, and add the identities that faces are assigned to, without names.
 
-    For use while foreign keys are deferred or off. Rejections from and reports of other missing identities go, too.
+    For use while foreign keys are deferred or off. Rejections from other missing identities go, too.
     """
     for table in ("assignments", "domains", "rejections", "learned_faces", "next_embeddings"):
         connection.run(f"DELETE FROM {table} WHERE face_id NOT IN (SELECT id FROM faces)")
@@ -274,8 +264,7 @@ def mend_references(connection: Connection) -> None:
         "OR second_face NOT IN (SELECT id FROM faces)"
     )
     connection.run("INSERT OR IGNORE INTO identities (id) SELECT identity_id FROM assignments")
-    for table in ("rejections", "reports"):
-        connection.run(f"DELETE FROM {table} WHERE identity_id NOT IN (SELECT id FROM identities)")
+    connection.run("DELETE FROM rejections WHERE identity_id NOT IN (SELECT id FROM identities)")
 
 
 def _restore_face(connection: Connection, change_id: int, face: int) -> None:

@@ -32,7 +32,7 @@ class UndoLog(Table):
         )
 
     def last_decision_about_identity(self, identity: int, after: int) -> tuple[int, str, str] | None:
-        """Return number, kind and time of the last decision that changed an identity, its faces or its report.
+        """Return number, kind and time of the last decision that changed an identity or its faces.
 
         Args:
             identity: its number.
@@ -40,7 +40,7 @@ class UndoLog(Table):
         """
         return self._connection.first(
             "SELECT id, kind, decided_at FROM decisions WHERE id > ?2 AND EXISTS (SELECT 1 FROM changes "
-            "WHERE decision_id = decisions.id AND (table_name IN ('identities', 'reports') AND first_key = ?1 "
+            "WHERE decision_id = decisions.id AND (table_name = 'identities' AND first_key = ?1 "
             "OR table_name = 'assignments' AND (json_extract(previous, '$[0]') = ?1 "
             "OR first_key IN (SELECT face_id FROM assignments WHERE identity_id = ?1)))) ORDER BY id DESC LIMIT 1",
             (identity, after),
@@ -106,7 +106,14 @@ class UndoLog(Table):
         self.delete_empty()
 
     def forget_identity(self, number: int) -> None:
-        """Delete the logged changes that contain an identity's name, its report or rejections from it."""
+        """Delete the logged changes that contain an identity's name, its attributes or rejections from it."""
+        # The attributes of identities that were merged into this one are its own: they name the same people.
+        self._connection.run(
+            "DELETE FROM changes WHERE table_name = 'identities' AND first_key NOT IN (SELECT id FROM identities) "
+            "AND json_extract(previous, '$[1]') <> '[]' AND decision_id IN "
+            "(SELECT decision_id FROM changes WHERE table_name = 'identities' AND first_key = ?)",
+            (number,),
+        )
         # Other identities' log entries may contain the name: of one merged into this one, or of a previous holder.
         self._connection.run(
             "DELETE FROM changes WHERE table_name = 'identities' AND (first_key = ? "
@@ -114,10 +121,3 @@ class UndoLog(Table):
             (number, number),
         )
         self._connection.run("DELETE FROM changes WHERE table_name = 'rejections' AND second_key = ?", (number,))
-        # The reports of identities that were merged into this one are its own: they name the same people.
-        self._connection.run(
-            "DELETE FROM changes WHERE table_name = 'reports' AND (first_key = ?1 OR first_key NOT IN "
-            "(SELECT id FROM identities) AND decision_id IN "
-            "(SELECT decision_id FROM changes WHERE table_name = 'reports' AND first_key = ?1))",
-            (number,),
-        )

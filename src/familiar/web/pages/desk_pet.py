@@ -155,7 +155,7 @@ async def reunite(
     """Record that the pet is this candidate: both become one, which is home."""
 
     def write(gallery: Store) -> str:
-        check_states(gallery, states, report=True)
+        check_states(gallery, states, attributes=True)
         is_found = find_pet(gallery, identity).report.status == "found"
         lost, found_pet = (candidate, identity) if is_found else (identity, candidate)
         register.reunite(gallery, lost, found_pet, same_photo=same_photo)
@@ -181,7 +181,7 @@ async def edit(
     report = Report(status, species, location, reported_on, contact or "", note)
 
     def write(gallery: Store) -> str:
-        check_states(gallery, states, faces=False, report=True)  # or it would replace an entry that nobody saw
+        check_states(gallery, states, faces=False, attributes=True)  # or it would replace an entry that nobody saw
         previous = find_pet(gallery, identity).report
         changed = replace(report, contact=previous.contact) if contact is None else report
         register.edit_pet(gallery, identity, name, changed)
