@@ -148,3 +148,42 @@ def test_corrections_and_calibration_need_faces(album: Gallery):
         with pytest.raises(ValueError, match="at least one face"):
             correct([])
     assert not [change for change in album.changes() if change.kind != "cluster"]
+
+
+def test_attributes_are_records_that_merging_joins_and_undo_restores(album: Gallery):
+    first, second = (each.identity for each in album.identities()[:2])
+    album.set_attributes(first, {"place": "Elm Street"})
+    album.set_attributes(second, {"place": "Harbor", "date": "2026-05-31"})
+    assert album.attributes(second) == [{"place": "Harbor", "date": "2026-05-31"}]
+    album.merge(first, [second])
+    joined = [{"place": "Elm Street"}, {"place": "Harbor", "date": "2026-05-31"}]
+    assert album.attributes(first) == joined
+    assert album.all_attributes() == {first: joined}
+    with pytest.raises(NotInGallery):
+        album.attributes(second)
+    album.undo()
+    assert album.all_attributes() == {first: joined[:1], second: joined[1:]}
+    album.set_attributes(first, {})
+    assert album.attributes(first) == []
+
+
+def test_several_corrections_are_one_change_or_none(album: Gallery):
+    first, second = (each.identity for each in album.identities()[:2])
+    names = album.names()
+    with album.change("reunite"):
+        album.merge(first, [second])
+        album.name(first, "Wanderer")
+        album.set_attributes(first, {"status": "home"})
+    assert album.changes(1)[0].kind == "reunite"
+    album.undo()
+    assert album.names() == names
+    assert {first, second} <= {each.identity for each in album.identities()}
+
+    def merge_then_fail() -> None:
+        with album.change("reunite"):
+            album.merge(first, [second])
+            album.name(first, "#1")
+
+    with pytest.raises(Contradiction):
+        merge_then_fail()
+    assert album.names() == names

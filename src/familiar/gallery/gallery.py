@@ -55,6 +55,7 @@ from familiar.gallery.search.statistics import GalleryStatistics, gallery_statis
 from familiar.gallery.search.table import EmbeddingDtype, as_unit_rows, embedding_matrix, face_table
 from familiar.gallery.store import automatic_copies, uploaded_files
 from familiar.gallery.store.connection import DATABASE
+from familiar.gallery.store.identities import Attributes
 from familiar.gallery.store.model_reference import ModelReference
 from familiar.gallery.store.photos import PhotoRow
 from familiar.gallery.store.retention import Retention
@@ -214,6 +215,16 @@ class Gallery(TableSource):
             CannotWrite: the disk is full, or the folder cannot be written to.
         """
         with self.database.write():
+            yield
+
+    @contextlib.contextmanager
+    def change(self, kind: str) -> Generator[None, None, None]:
+        """Write what several corrections change as one, which `undo` reverts as a whole; after an error nothing.
+
+        Args:
+            kind: what it is, as `changes` lists it, such as "reunite".
+        """
+        with decisions.decision(self.database, kind):
             yield
 
     @property
@@ -421,14 +432,14 @@ class Gallery(TableSource):
         chosen = self.detector(detector, for_query=True)
         return find_query(self.database, self.embedder, Path(photo), chosen, face, species)
 
-    def embed_face(self, found: DetectedFaces, *, flip: bool = False) -> Float32[np.ndarray, " d"]:
-        """Embed a face that `find_face` has found, for `search`, `identify` and `verify`.
+    def embed_face(self, photo: DetectedFaces, *, flip: bool = False) -> Float32[np.ndarray, " d"]:
+        """Embed the face of what `find_face` returned, for `search`, `identify` and `verify`.
 
         Raises:
             SpaceMismatch: the gallery was migrated to another model since.
         """
         self.check_model(self.embedder)
-        return embed_query(self.database, self.embedder, found, flip=flip)
+        return embed_query(self.database, self.embedder, photo, flip=flip)
 
     def search(
         self,
@@ -635,6 +646,40 @@ class Gallery(TableSource):
     def unassigned_faces(self, *, after: int = 0, limit: int = 100) -> list[GalleryFace]:
         """List the faces without an identity by rising number, beginning after the number `after`."""
         return listing.unassigned_faces(self.database, after=after, limit=limit)
+
+    def attributes(self, identity: int) -> list[Attributes]:
+        """Return what other programs have noted about an identity, such as where a pet was lost.
+
+        Returns:
+            A record of it, if there is one, and of each identity that was merged into it. That of an identity of which
+            only the name was known is empty.
+
+        Raises:
+            NotInGallery: there is no such identity.
+        """
+        with self.database.read() as repository:
+            assignments.check_identities(self.database, [identity])
+            return repository.identities.attributes(identity)
+
+    def all_attributes(self) -> dict[int, list[Attributes]]:
+        """Return the records of each identity that has any, as `attributes`."""
+        with self.database.read() as repository:
+            return repository.identities.all_attributes()
+
+    def set_attributes(self, identity: int, record: Attributes, *, kind: str = "note") -> None:
+        """Note something about an identity, in place of all its records. It is one change, which `undo` reverts.
+
+        Args:
+            identity: its number.
+            record: texts by their names; empty: nothing is noted any more.
+            kind: what the change is, as `changes` lists it.
+
+        Raises:
+            NotInGallery: there is no such identity.
+        """
+        with decisions.decision(self.database, kind) as repository:
+            assignments.check_identities(self.database, [identity])
+            repository.identities.set_attributes(identity, [record] if record else [])
 
     def names(self) -> dict[int, str]:
         """Return the names of the identities that have one, by number."""

@@ -16,6 +16,8 @@ from familiar.gallery.store.store import Store
 def decision(gallery: Store, kind: str, *, faces_change: bool = False) -> Generator[Repository, None, None]:
     """Run a transaction whose changes `undo` can restore. One that changes nothing leaves no entry in the log.
 
+    Within another decision it is a part of that one.
+
     At its end the gallery learns from confirmed faces, and calibrates itself, if that is due (`clustering.learning`,
     `clustering.automatic_calibration`).
 
@@ -25,6 +27,9 @@ def decision(gallery: Store, kind: str, *, faces_change: bool = False) -> Genera
         faces_change: as in `Store.write`.
     """
     with gallery.write(faces_change=faces_change) as repository:
+        if repository.undo_log.is_recording():
+            yield repository
+            return
         number = repository.undo_log.open_decision(kind, datetime.now(UTC).isoformat(timespec="seconds"))
         yield repository
         learn_if_due(gallery, repository)

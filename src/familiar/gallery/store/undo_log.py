@@ -15,6 +15,10 @@ class UndoLog(Table):
         assert self._connection.changes(), "a decision is no part of another one"
         return number
 
+    def is_recording(self) -> bool:
+        """Whether a decision is open."""
+        return self._connection.value("SELECT open_decision FROM gallery") is not None
+
     def close_decision(self, number: int) -> None:
         """Stop recording, and delete the decision if it has changed nothing."""
         self._connection.run("UPDATE gallery SET open_decision = NULL")
