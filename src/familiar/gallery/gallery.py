@@ -421,14 +421,14 @@ class Gallery(TableSource):
         chosen = self.detector(detector, for_query=True)
         return find_query(self.database, self.embedder, Path(photo), chosen, face, species)
 
-    def embed_face(self, detected: DetectedFaces, *, flip: bool = False) -> Float32[np.ndarray, " d"]:
-        """Embed a face from `find_face`, for `search`, `identify` and `verify`.
+    def embed_face(self, photo: DetectedFaces, *, flip: bool = False) -> Float32[np.ndarray, " d"]:
+        """Embed the face of what `find_face` returned, for `search`, `identify` and `verify`.
 
         Raises:
             SpaceMismatch: the gallery was migrated to another model since.
         """
         self.check_model(self.embedder)
-        return embed_query(self.database, self.embedder, detected, flip=flip)
+        return embed_query(self.database, self.embedder, photo, flip=flip)
 
     def search(
         self,
