@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from familiar.core.errors import FamiliarError
+from familiar.gallery import Gallery
 from familiar.gallery.store.store import Store
 from familiar.web.allowed_paths import AllowedPaths
 from familiar.web.errors import HttpProblem
@@ -211,7 +212,7 @@ def test_default_roots_are_topmost_photo_folders(tmp_path: Path, mean_color_bund
         *color_album.draw_album(tmp_path / "a-b" / "c", red=2),
     ]
     with color_album.create_gallery(tmp_path / "album", mean_color_bundle, paths) as gallery:
-        roots = AllowedPaths.for_gallery(gallery, ())
+        roots = AllowedPaths.for_gallery(Gallery(gallery), ())
     assert {*roots.folders} == {tmp_path / "b", tmp_path / "a" / "2019", tmp_path / "a-b" / "c"}
     assert roots.uploads == tmp_path / "album" / "photos"
 
@@ -220,14 +221,14 @@ def test_imported_or_top_level_photos_add_no_root(tmp_path: Path):
     with Store.create(tmp_path, small_gallery.SPACE) as gallery:
         small_gallery.enroll_vectors(gallery, small_gallery.draw_individuals([2]))
         small_gallery.enroll_vectors(gallery, small_gallery.draw_individuals([1], seed=1), "/mia")
-        assert AllowedPaths.for_gallery(gallery, ()).folders == ()
+        assert AllowedPaths.for_gallery(Gallery(gallery), ()).folders == ()
 
 
 def test_configured_roots_replace_default_roots(root_folder: Path, mean_color_bundle: Path):
     paths = color_album.draw_album(root_folder / "elsewhere", red=1)
     with color_album.create_gallery(root_folder / "album", mean_color_bundle, paths) as gallery:
         configured = [root_folder / "photos linked", root_folder / "photos" / "2019", root_folder / "photos2"]
-        roots = AllowedPaths.for_gallery(gallery, configured)
+        roots = AllowedPaths.for_gallery(Gallery(gallery), configured)
         assert roots.folders == (
             root_folder / "photos",
             root_folder / "photos2",
@@ -235,4 +236,4 @@ def test_configured_roots_replace_default_roots(root_folder: Path, mean_color_bu
         assert roots.resolve(root_folder / "photos linked" / "mia.jpg") == root_folder / "photos" / "mia.jpg"
         for nothing in (root_folder / "nothing", root_folder / "photos" / "mia.jpg"):
             with pytest.raises(FamiliarError, match="no such folder"):
-                AllowedPaths.for_gallery(gallery, [nothing])
+                AllowedPaths.for_gallery(Gallery(gallery), [nothing])

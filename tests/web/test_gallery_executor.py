@@ -11,9 +11,7 @@ from typing import Any
 
 import pytest
 
-from familiar.gallery.edits.corrections import name_identity
-from familiar.gallery.same.assignments import load_assignments
-from familiar.gallery.store.store import Store
+from familiar.gallery import Gallery
 from familiar.web.errors import HttpProblem
 from familiar.web.gallery_executor import READER_THREADS, GalleryExecutor
 
@@ -33,11 +31,11 @@ def test_readers_share_one_embedding_matrix(folder: Path):
     async def work(threads: GalleryExecutor) -> set[int]:
         barrier = threading.Barrier(READER_THREADS)
 
-        def ask(gallery: Store) -> int:
+        def ask(gallery: Gallery) -> int:
             barrier.wait(10)  # so each is asked in a thread of its own
-            return id(gallery.faces().embeddings)
+            return id(gallery.database.faces().embeddings)
 
-        await threads.read(Store.faces)
+        await threads.read(lambda gallery: gallery.database.faces())
         return set(await asyncio.gather(*(threads.read(ask) for _ in range(READER_THREADS))))
 
     assert len(running(folder, work)) == 1
@@ -45,9 +43,9 @@ def test_readers_share_one_embedding_matrix(folder: Path):
 
 def test_read_returns_previous_write(folder: Path):
     async def work(threads: GalleryExecutor) -> dict[int, str]:
-        await threads.read(load_assignments)
-        await threads.write(name_identity, 1, "Red")
-        return (await threads.read(load_assignments)).names
+        await threads.read(Gallery.names)
+        await threads.write(Gallery.name, 1, "Red")
+        return await threads.read(Gallery.names)
 
     assert running(folder, work) == {1: "Red"}
 
@@ -60,20 +58,20 @@ def test_write_locked_excludes_concurrent_job_writes(folder: Path, locked: bool)
 
         def meddle() -> None:
             assert has_read.wait(10)
-            name_identity(job, 1, "Meddler")
+            job.name(1, "Meddler")
 
-        def change(gallery: Store) -> dict[int, str]:
+        def change(gallery: Gallery) -> dict[int, str]:
             has_read.set()
             meddling.join(0.3 if locked else 10)
-            name_identity(gallery, 2, "Green")
-            return load_assignments(gallery).names
+            gallery.name(2, "Green")
+            return gallery.names()
 
         meddling = threading.Thread(target=meddle)
         meddling.start()
         identity_count = await (threads.write_locked if locked else threads.write)(change)
         await asyncio.to_thread(meddling.join, 10)
         job.close()
-        return identity_count, (await threads.read(load_assignments)).names
+        return identity_count, await threads.read(Gallery.names)
 
     identity_count, then = running(folder, work)
     assert identity_count == ({2: "Green"} if locked else {1: "Meddler", 2: "Green"})
@@ -99,10 +97,10 @@ def test_rejects_requests_above_waiting_limit(folder: Path):
 
 def test_rejects_writes_when_read_only(folder: Path):
     async def work(threads: GalleryExecutor) -> None:
-        await threads.write(name_identity, 1, "Red")
+        await threads.write(Gallery.name, 1, "Red")
 
     async def late(threads: GalleryExecutor) -> None:
-        await threads.compute_then_write(name_identity, 1, "Red")
+        await threads.compute_then_write(Gallery.name, 1, "Red")
 
     for writes in (work, late):
         with pytest.raises(HttpProblem, match="--read-only"):
@@ -113,24 +111,24 @@ def test_late_write_does_not_block_other_writes(folder: Path):
     async def work(threads: GalleryExecutor) -> dict[int, str]:
         go = threading.Event()
 
-        def change(gallery: Store) -> None:
+        def change(gallery: Gallery) -> None:
             assert go.wait(10)
-            name_identity(gallery, 1, "Red")
+            gallery.name(1, "Red")
 
         late = asyncio.ensure_future(threads.compute_then_write(change))
-        await threads.write(name_identity, 2, "Green")
+        await threads.write(Gallery.name, 2, "Green")
         go.set()
         await late
-        return (await threads.read(load_assignments)).names
+        return await threads.read(Gallery.names)
 
     assert running(folder, work) == {1: "Red", 2: "Green"}
 
 
-async def given_up(threads: GalleryExecutor, change: Callable[[Store], None]) -> None:
+async def given_up(threads: GalleryExecutor, change: Callable[[Gallery], None]) -> None:
     """Start a write and cancel its caller."""
     begun, go = threading.Event(), threading.Event()
 
-    def hold(gallery: Store) -> None:
+    def hold(gallery: Gallery) -> None:
         begun.set()
         go.wait(10)
         change(gallery)
@@ -144,9 +142,9 @@ async def given_up(threads: GalleryExecutor, change: Callable[[Store], None]) ->
 
 
 def test_write_completes_after_cancellation(folder: Path):
-    running(folder, lambda threads: given_up(threads, lambda gallery: name_identity(gallery, 1, "Red")))
-    with Store.open(folder) as gallery:
-        assert load_assignments(gallery).names == {1: "Red"}
+    running(folder, lambda threads: given_up(threads, lambda gallery: gallery.name(1, "Red")))
+    with Gallery.open(folder) as gallery:
+        assert gallery.names() == {1: "Red"}
 
 
 def test_exception_propagates_to_caller(folder: Path):
@@ -160,7 +158,7 @@ def test_exception_propagates_to_caller(folder: Path):
 @pytest.mark.slow
 def test_exception_in_canceled_write_is_not_logged(folder: Path, caplog: pytest.LogCaptureFixture):
     async def work(threads: GalleryExecutor) -> None:
-        def change(_: Store) -> None:
+        def change(_: Gallery) -> None:
             raise ValueError("mia.png")
 
         await given_up(threads, change)

@@ -21,7 +21,7 @@ from familiar.core.gallery_types import Progress, SkippedPhoto
 from familiar.core.types import Face, Photo
 from familiar.detection.detectors import WholePhoto
 from familiar.embedding.embedder import Embedder
-from familiar.gallery.enroll.enroll import EnrollResult, enroll
+from familiar.gallery import EnrollResult, Gallery
 from familiar.gallery.same.decisions import decisions, undo
 from familiar.gallery.search import listing, search
 from familiar.gallery.store import connection as connection_module
@@ -132,7 +132,7 @@ def test_folder_is_enrolled_and_grouped(service: Service, more: Path, folder: Pa
 
 
 def test_known_photos_are_not_grouped_again(service: Service, photos: list[Path], monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(job_module, "cluster", None)
+    monkeypatch.setattr(Gallery, "cluster", None)
     done = taken_in(service, photos[0].parent)
     assert (done.state, done.total, done.processed, done.known) == ("done", 9, 9, 9)
     assert (done.photos, done.faces, done.new_individuals) == (0, 0, 0)
@@ -401,7 +401,7 @@ def test_failed_job_reports_error_and_next_job_runs(
 ):
     errors: list[Exception] = [ValueError(f"{more}/red9.png is private"), CannotWrite("the disk is full")]
 
-    def failing(_: Store) -> int:
+    def failing(_: Gallery) -> int:
         if errors:
             raise errors.pop()
         return 7
@@ -534,9 +534,12 @@ def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("hasty")
 def test_job_resumes_after_database_lock(settings: Settings, more: Path, folder: Path, monkeypatch: pytest.MonkeyPatch):
     calls: list[int] = []
+    enroll = Gallery.enroll
 
-    def interrupted(*args: Any, on_batch: Callable[[int, EnrollResult], None]) -> EnrollResult:
-        calls.append(len(args[2]))
+    def interrupted(
+        gallery: Gallery, paths: list[Path], *, on_batch: Callable[[int, EnrollResult], None], **options: Any
+    ) -> EnrollResult:
+        calls.append(len(paths))
 
         def then(done: int, so_far: EnrollResult) -> None:
             on_batch(done, so_far)
@@ -544,9 +547,9 @@ def test_job_resumes_after_database_lock(settings: Settings, more: Path, folder:
                 other.execute("BEGIN IMMEDIATE")
                 threading.Timer(0.4, other.execute, ["ROLLBACK"]).start()
 
-        return enroll(*args, on_batch=then)
+        return enroll(gallery, paths, on_batch=then, **options)
 
-    monkeypatch.setattr(job_module, "enroll", interrupted)
+    monkeypatch.setattr(Gallery, "enroll", interrupted)
     other = connect(folder / DATABASE)
     with contextlib.closing(other):
         done = taken_in(Service(settings), more)

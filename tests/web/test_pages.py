@@ -13,6 +13,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from familiar.core.gallery_types import Progress, SkippedPhoto
+from familiar.gallery import Gallery
 from familiar.gallery.edits.corrections import name_identity
 from familiar.gallery.same import decisions
 from familiar.gallery.same.decisions import undo
@@ -127,7 +128,7 @@ def test_static_assets_are_served_and_self_contained(client: TestClient):
 def test_groups_that_look_like_two_are_marked(client: TestClient, monkeypatch: pytest.MonkeyPatch):
     page = client.get("/individuals?tab=unnamed").text
     assert "Maybe two" not in page
-    monkeypatch.setattr("familiar.web.pages.individuals.doubtful_identities", lambda _: frozenset([1]))
+    monkeypatch.setattr(Gallery, "doubtful_identities", lambda _: frozenset([1]))
     tile = client.get("/individuals?tab=unnamed").text.split('id="individual-1"')[1].split("</li>")[0]
     assert "Maybe two" in tile
 

@@ -8,9 +8,11 @@ from pathlib import Path
 import pytest
 from starlette.testclient import TestClient
 
+from familiar.gallery import Gallery
 from familiar.gallery.edits.corrections import name_identity
 from familiar.gallery.lost_pets.register import dismissed_pets, set_reports
 from familiar.gallery.lost_pets.reports import Pet, Report, list_pets
+from familiar.gallery.search import search
 from familiar.gallery.store.model_reference import NO_REFERENCE
 from familiar.gallery.store.store import Store
 from familiar.web.settings import Limits, Settings
@@ -88,6 +90,15 @@ def test_several_photos_and_a_name_are_optional(client: TestClient, folder: Path
     (pet,) = pets(folder, "found")
     assert (path, pet.name, pet.faces) == (f"/desk/{pet.identity}", None, 2)
     assert f"Found: #{pet.identity}" in text_of(client.get(path))
+
+
+def test_entry_does_not_wait_for_an_index(
+    client: TestClient, folder: Path, photo: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(search, "INDEX_FROM", 5)
+    entered(client, photo)
+    with Gallery.open(folder) as gallery:
+        assert search.lacks_index(gallery.database)
 
 
 def test_entry_is_refused_with_the_reason(client: TestClient, folder: Path, photo: Path, photos: list[Path]):

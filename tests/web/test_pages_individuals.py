@@ -313,6 +313,8 @@ def test_confirms_selected_or_all_faces(client: TestClient, gallery: Store):
     assert flash_of(client, answer) == "2 faces confirmed."
     assert load_assignments(gallery).by_user.tolist() == [True] * 4 + [False] * 5
     assert "Confirm all" not in client.get("/individuals/1").text
+    answer = post(client, "/individuals/1/confirm", faces="4")  # from a window that was loaded before
+    assert flash_of(client, answer) == "0 faces confirmed."
 
 
 def test_rejects_confirm_all_when_face_count_changed(client: TestClient, gallery: Store):

@@ -1019,6 +1019,7 @@ class Gallery(TableSource):
         self,
         address: str | None = None,
         *,
+        build: bool = True,
         on_rows: Callable[[int, int], None] = lambda _done, _all: None,
         on_build: Callable[[], None] = lambda: None,
     ) -> IndexUpdate:
@@ -1027,8 +1028,9 @@ class Gallery(TableSource):
         Args:
             address: search with this index from now on: "milvus:" and the URI of a server or the path of a file; or
                 "local": without Milvus, from which the gallery is removed. None: as before.
+            build: whether an index in the folder is built, which may take minutes.
             on_rows: called with the numbers of vectors written and to be written to Milvus.
-            on_build: called before an index in the folder is built, which may take minutes.
+            on_build: called before an index in the folder is built.
 
         Returns:
             What was done.
@@ -1041,7 +1043,7 @@ class Gallery(TableSource):
             external_search.drop_external_index(self.database)
         elif address is not None:
             external_search.use_external_index(self.database, address)
-        return update_index(self.database, on_rows=on_rows, on_build=on_build)
+        return update_index(self.database, build=build, on_rows=on_rows, on_build=on_build)
 
     # --- whether two faces show the same individual -------------------------------------------------------------------
 

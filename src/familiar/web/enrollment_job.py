@@ -195,7 +195,8 @@ class EnrollmentJob:
                 self._enrolled_count, self._enrolled = start + count, before + result
                 self._report_enrolled(names, detector)
 
-            return before + work(photos[start:], on_batch=on_batch)
+            remaining = photos[start:]  # none if all lie outside, or if the gallery was busy after the last batch
+            return before + work(remaining, on_batch=on_batch) if remaining else before
 
         self._enrolled = self._retry_while_busy(process_remaining)
         self._enrolled_count = len(photos)

@@ -26,6 +26,7 @@ class IndexUpdate:
 def update_index(
     gallery: Store,
     *,
+    build: bool = True,
     on_rows: Callable[[int, int], None] = lambda _done, _all: None,
     on_build: Callable[[], None] = lambda: None,
 ) -> IndexUpdate:
@@ -33,8 +34,9 @@ def update_index(
 
     Args:
         gallery: the gallery.
+        build: whether an index in the folder is built, which may take minutes.
         on_rows: called with the numbers of vectors written and to be written to an index outside the folder.
-        on_build: called before an index in the folder is built, which may take minutes.
+        on_build: called before an index in the folder is built.
 
     Returns:
         What was done.
@@ -46,7 +48,7 @@ def update_index(
     external = sync_external_index(gallery, on_rows)
     if external is not None:
         return IndexUpdate(external)
-    if not lacks_index(gallery):
+    if not build or not lacks_index(gallery):
         return IndexUpdate()
     if find_spec("usearch") is None:
         return IndexUpdate(lacks_usearch=True)

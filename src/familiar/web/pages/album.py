@@ -6,7 +6,7 @@ from fastapi import APIRouter, Form, Query, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
 from familiar.detection.detector import looked_for
-from familiar.gallery.search.listing import photos
+from familiar.gallery import Gallery
 from familiar.web.api.requests import DetectorName
 from familiar.web.pages.render import render_page
 from familiar.web.service import ServiceDep
@@ -29,7 +29,7 @@ async def album(
     request: Request, service: ServiceDep, before: Annotated[int, Query(ge=1, le=LARGEST)] = LARGEST
 ) -> HTMLResponse:
     """Show the newest photos, or those that were enrolled before the photo `before`."""
-    newest_photos = await service.executor.read(photos, before=before, limit=PHOTOS + 1)
+    newest_photos = await service.executor.read(Gallery.photos, before=before, limit=PHOTOS + 1)
     return await render_page(
         request,
         service,

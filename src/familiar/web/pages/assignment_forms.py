@@ -9,10 +9,7 @@ from pydantic import Field
 from familiar.core.errors import Contradiction, NotInGallery
 from familiar.core.gallery_types import CorrectionResult, GalleryFace
 from familiar.core.names import unify_spelling
-from familiar.gallery.edits import corrections
-from familiar.gallery.edits.identity_state import STATE_PATTERN, IdentityState, check_states
-from familiar.gallery.same.assignments import check_faces, check_identities, load_assignments
-from familiar.gallery.store.store import Store
+from familiar.gallery import STATE_PATTERN, Gallery, IdentityState
 
 Number = Annotated[int, Field(ge=1, lt=2**63)]  # of a face, a photo or an individual; SQLite's range
 Name = Annotated[str, Field(max_length=200)]
@@ -30,56 +27,56 @@ async def states_from_form(
 StatesDep = Annotated[list[IdentityState], Depends(states_from_form)]
 
 
-def find_by_name(gallery: Store, name: str) -> int | None:
+def find_by_name(gallery: Gallery, name: str) -> int | None:
     """Return the individual with this name; if there is none, one whose name differs only in case."""
-    target, names = unify_spelling(name), load_assignments(gallery).names
+    target, names = unify_spelling(name), gallery.names()
     matches = [number for number, known in names.items() if known.casefold() == target.casefold()]
     return next((number for number in matches if names[number] == target), matches[0] if matches else None)
 
 
-def require_existing(gallery: Store, *, faces: Sequence[int] = (), identities: Sequence[int] = ()) -> None:
+def require_existing(gallery: Gallery, *, faces: Sequence[int] = (), identities: Sequence[int] = ()) -> None:
     """Check that the faces and individuals of a page still exist.
 
     Raises:
         NotInGallery: one was removed since the page was loaded; the message is for the user of a page.
     """
     try:
-        check_faces(gallery, faces)
+        gallery.require(faces=faces)
     except NotInGallery:
         which = "this face" if len(faces) == 1 else "one of these faces"
         raise NotInGallery(f"{which} was deleted in the meantime; reload the page") from None
     for number in identities:
         try:
-            check_identities(gallery, [number])
+            gallery.require(identities=[number])
         except NotInGallery:
             raise NotInGallery(f"#{number} does not exist any more; reload the page") from None
 
 
-def set_name(gallery: Store, identity: int, name: str, states: Sequence[IdentityState] = ()) -> int | None:
+def set_name(gallery: Gallery, identity: int, name: str, states: Sequence[IdentityState] = ()) -> int | None:
     """Name an individual. If another one has the name, change nothing and return the other."""
-    check_states(gallery, states)
+    gallery.check_states(states)
     require_existing(gallery, identities=[identity])
     other = find_by_name(gallery, name)
     if other is not None and other != identity:
         return other
     require_name(name)
-    corrections.name_identity(gallery, identity, name)
+    gallery.name(identity, name)
     return None
 
 
-def assign_faces(gallery: Store, faces: list[int], name: str, *, same_photo: bool) -> CorrectionResult:
+def assign_faces(gallery: Gallery, faces: list[int], name: str, *, same_photo: bool) -> CorrectionResult:
     """Assign faces to the individual with this name, or to a new one; without a name, to a new unnamed one."""
     require_existing(gallery, faces=faces)
     target = find_by_name(gallery, name)
     if target is not None:
-        return corrections.move(gallery, faces, target, same_photo=same_photo)
+        return gallery.move(faces, target, same_photo=same_photo)
     if not unify_spelling(name):
-        return corrections.split(gallery, faces, same_photo=same_photo)
+        return gallery.split(faces, same_photo=same_photo)
     require_name(name)
-    return corrections.split(gallery, faces, name, same_photo=same_photo)
+    return gallery.split(faces, name, same_photo=same_photo)
 
 
-def names_unnamed_group(gallery: Store, face: GalleryFace, name: str) -> bool:
+def names_unnamed_group(gallery: Gallery, face: GalleryFace, name: str) -> bool:
     """Tell whether naming this face names its group: the group has no name, and no other individual has this one."""
     return face.identity is not None and face.name is None and find_by_name(gallery, name) is None
 
@@ -88,4 +85,4 @@ def require_name(name: str) -> None:
     """Check a name. Contradiction if the gallery would not accept it."""
     if not unify_spelling(name):
         raise Contradiction("enter a name first")
-    corrections.check_name(name)
+    Gallery.check_name(name)

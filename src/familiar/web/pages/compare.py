@@ -3,16 +3,12 @@
 from dataclasses import dataclass
 from typing import Annotated
 
-import numpy as np
 from fastapi import APIRouter, File, Request, UploadFile
 from fastapi.responses import HTMLResponse
-from jaxtyping import Float32
 
 from familiar.core.calibration import Calibration
 from familiar.core.recognition_types import VerificationResult
-from familiar.gallery.same.calibration import calibration_at
-from familiar.gallery.search.search import verify_pair
-from familiar.gallery.store.store import Store
+from familiar.gallery import Gallery
 from familiar.web.pages.crops import as_data_url
 from familiar.web.pages.render import render_page
 from familiar.web.service import ServiceDep
@@ -73,8 +69,8 @@ async def compare(
         first_face, second_face = await service.inference.best_faces(uploads)
     assert first_face.embedding is not None, "the best face is embedded"
     assert second_face.embedding is not None, "the best face is embedded"
-    means = await service.read_in_model_space(_calibration, first_face.embedding)
-    result = await service.read_in_model_space(verify_pair, first_face.embedding, second_face.embedding)
+    means = await service.read_in_model_space(Gallery.calibration_for, first_face.embedding)
+    result = await service.read_in_model_space(Gallery.compare, first_face.embedding, second_face.embedding)
     comparison = Comparison(
         result,
         means,
@@ -84,11 +80,6 @@ async def compare(
         Mark("similarity", result.similarity, _scale_position(result.similarity)),
     )
     return await render_page(request, service, "compare.html", comparison=comparison)
-
-
-def _calibration(gallery: Store, query: Float32[np.ndarray, " d"]) -> Calibration:
-    query = gallery.truncate_query(query)
-    return calibration_at(gallery, len(query), gallery.faces_at(len(query)).part_of_query(query))
 
 
 def threshold_marks(means: Calibration) -> tuple[Mark, ...]:

@@ -12,13 +12,11 @@ from familiar.core.errors import FamiliarError, IndexUnavailable, NoFaceFound
 from familiar.core.gallery_types import SkippedPhoto
 from familiar.detection.detector import looked_for
 from familiar.detection.faces import DetectedFaces
-from familiar.gallery.enroll.enroll import enroll
+from familiar.gallery import Gallery
 from familiar.gallery.lost_pets.candidates import Candidate, rank_candidates
 from familiar.gallery.lost_pets.found_pets import photo_ids
 from familiar.gallery.lost_pets.register import enter_pet
 from familiar.gallery.lost_pets.reports import MAX_CHARACTERS, Pet, Report, Status, list_pets
-from familiar.gallery.search.external_search import sync_external_index
-from familiar.gallery.store.store import Store
 from familiar.web.pages.assignment_forms import Name
 from familiar.web.pages.flash import read_flash, url_with_flash
 from familiar.web.pages.render import render_page
@@ -48,14 +46,14 @@ class DeskRow:
 async def desk(request: Request, service: ServiceDep) -> HTMLResponse:
     """Show the found pets whose owners are looked for, the latest first."""
 
-    def read(gallery: Store) -> tuple[list[DeskRow], int, object]:
+    def read(gallery: Gallery) -> tuple[list[DeskRow], int, object]:
         with gallery.read():
-            pets = sorted(list_pets(gallery, "found"), key=lambda pet: (pet.report.reported_on, pet.identity))
+            pets = sorted(list_pets(gallery.database, "found"), key=lambda pet: (pet.report.reported_on, pet.identity))
             rows = [
                 DeskRow(pet, _best_candidate(gallery, pet) if index < MAX_RANKED else None)
                 for index, pet in enumerate(reversed(pets))
             ]
-            return rows, len(list_pets(gallery, "lost")), read_flash(gallery, request.query_params)
+            return rows, len(list_pets(gallery.database, "lost")), read_flash(gallery, request.query_params)
 
     rows, lost, flash = await service.executor.read(read)
     return await render_page(
@@ -75,9 +73,11 @@ async def register(
 ) -> HTMLResponse:
     """Show the register: the pets of a status, with their fields, and the form for a new one."""
 
-    def read(gallery: Store) -> tuple[dict[Status, list[Pet]], object]:
+    def read(gallery: Gallery) -> tuple[dict[Status, list[Pet]], object]:
         with gallery.read():
-            pets: dict[Status, list[Pet]] = {each: list_pets(gallery, each) for each in ("lost", "found", "home")}
+            pets: dict[Status, list[Pet]] = {
+                each: list_pets(gallery.database, each) for each in ("lost", "found", "home")
+            }
             return pets, read_flash(gallery, request.query_params)
 
     pets, flash = await service.executor.read(read)
@@ -111,7 +111,11 @@ async def enter(
     """Enter a lost or found pet with its photos, and redirect to its candidates."""
     report = Report(status, species, location, reported_on, contact or "", note)
     photo_numbers, left_out = await enroll_uploads(service, photos)
-    identity = await service.executor.write_locked(enter_pet, photo_numbers, name, report)
+
+    def write(gallery: Gallery) -> int:
+        return enter_pet(gallery.database, photo_numbers, name, report)
+
+    identity = await service.executor.write_locked(write)
     url = url_with_flash(f"/desk/{identity}", "entered", left_out=left_out, identity=identity)
     return RedirectResponse(url, 303)
 
@@ -124,7 +128,8 @@ async def enroll_uploads(service: Service, files: list[UploadFile]) -> tuple[lis
         FamiliarError: none of them can be used, and one is no photo or too large; nothing is stored.
     """
     service.executor.require_writable()
-    embedder, detector, limits = service.inference.embedder, service.inference.detector, service.settings.limits
+    service.inference.require_model()
+    detector, limits = service.inference.detector, service.settings.limits
     too_large: list[SkippedPhoto] = []
     async with receive(files, limits, skipped=too_large) as uploads:
         results = await service.inference.detect_all(uploads, embed=False)
@@ -146,9 +151,9 @@ async def enroll_uploads(service: Service, files: list[UploadFile]) -> tuple[lis
                 "turned to the camera"
             )
         paths = await store(with_face, service.allowed_paths.uploads, limits)
-    await service.executor.compute_then_write(enroll, embedder, paths, detector)
-    await service.executor.compute_then_write(_sync_index)
-    return await service.executor.read(photo_ids, paths), len(files) - len(with_face)
+    await service.executor.compute_then_write(Gallery.enroll, paths, detector)
+    await service.executor.compute_then_write(_update_external_index)
+    return await service.executor.read(lambda gallery: photo_ids(gallery.database, paths)), len(files) - len(with_face)
 
 
 def shows_contact(service: Service) -> bool:
@@ -156,14 +161,14 @@ def shows_contact(service: Service) -> bool:
     return service.settings.requires_token or service.settings.loopback
 
 
-def _best_candidate(gallery: Store, pet: Pet) -> Candidate | None:
+def _best_candidate(gallery: Gallery, pet: Pet) -> Candidate | None:
     if not pet.faces:
         return None
-    return next(iter(rank_candidates(gallery, pet.identity, 1).candidates), None)
+    return next(iter(rank_candidates(gallery.database, pet.identity, 1).candidates), None)
 
 
-def _sync_index(gallery: Store) -> None:
+def _update_external_index(gallery: Gallery) -> None:
     try:
-        sync_external_index(gallery)
+        gallery.update_index(build=False)  # building one may take minutes, and the answer waits
     except IndexUnavailable as error:
         log.warning("%s, so the index is behind the gallery; run: familiar gallery index %s", error, gallery.folder)

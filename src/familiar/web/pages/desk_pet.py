@@ -11,13 +11,11 @@ from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
 from familiar.core.errors import NotInGallery, UnreadablePhoto
 from familiar.core.gallery_types import GalleryFace, GalleryPhoto
-from familiar.gallery.edits.identity_state import IdentityState, check_states, read_states
+from familiar.gallery import Gallery, IdentityState
 from familiar.gallery.lost_pets import register
 from familiar.gallery.lost_pets.candidates import OPPOSITE, Candidate, PetFilter, Ranking, compare_pets, rank_candidates
 from familiar.gallery.lost_pets.printable_page import PRINTED_SIDE_PX, PageCandidate, printable_page
 from familiar.gallery.lost_pets.reports import MAX_CHARACTERS, Pet, Report, find_pet
-from familiar.gallery.search import listing
-from familiar.gallery.store.store import Store
 from familiar.web.errors import HttpProblem
 from familiar.web.middleware.headers import CSP_HEADER, SANDBOX_POLICY
 from familiar.web.middleware.login import local_path
@@ -82,13 +80,13 @@ async def pet_page(
 ) -> Response:
     """Show the pets that this one may be, the most similar first."""
 
-    def read(gallery: Store) -> tuple[Pet, Ranking | None, dict[int, IdentityState], FlashMessage | None]:
+    def read(gallery: Gallery) -> tuple[Pet, Ranking | None, dict[int, IdentityState], FlashMessage | None]:
         with gallery.read():
-            pet = find_pet(gallery, identity)
+            pet = find_pet(gallery.database, identity)
             is_open = pet.report.status in OPPOSITE and pet.faces > 0
-            ranking = rank_candidates(gallery, identity, k, only=only.for_pet(pet)) if is_open else None
+            ranking = rank_candidates(gallery.database, identity, k, only=only.for_pet(pet)) if is_open else None
             others = () if ranking is None else (candidate.pet.identity for candidate in ranking.candidates)
-            states = read_states(gallery, (identity, *others))
+            states = gallery.states((identity, *others))
             return pet, ranking, states, read_flash(gallery, request.query_params)
 
     try:
@@ -122,9 +120,9 @@ async def dismiss(
 ) -> RedirectResponse:
     """Remember that the pet is not this candidate."""
 
-    def write(gallery: Store) -> str:
-        check_states(gallery, states)
-        register.dismiss(gallery, identity, candidate)
+    def write(gallery: Gallery) -> str:
+        gallery.check_states(states)
+        register.dismiss(gallery.database, identity, candidate)
         return url_after_change(gallery, _path(identity, back), "dismissed", identity=candidate)
 
     return RedirectResponse(await service.executor.write_locked(write), 303)
@@ -136,8 +134,8 @@ async def reconsider(
 ) -> RedirectResponse:
     """Show a candidate again that was marked as not the pet."""
 
-    def write(gallery: Store) -> str:
-        register.reconsider(gallery, identity, candidate)
+    def write(gallery: Gallery) -> str:
+        register.reconsider(gallery.database, identity, candidate)
         return url_after_change(gallery, _path(identity, back), "shown-again", identity=candidate)
 
     return RedirectResponse(await service.executor.write_locked(write), 303)
@@ -154,11 +152,11 @@ async def reunite(
 ) -> Response:
     """Record that the pet is this candidate: both become one, which is home."""
 
-    def write(gallery: Store) -> str:
-        check_states(gallery, states, attributes=True)
-        is_found = find_pet(gallery, identity).report.status == "found"
+    def write(gallery: Gallery) -> str:
+        gallery.check_states(states, attributes=True)
+        is_found = find_pet(gallery.database, identity).report.status == "found"
         lost, found_pet = (candidate, identity) if is_found else (identity, candidate)
-        register.reunite(gallery, lost, found_pet, same_photo=same_photo)
+        register.reunite(gallery.database, lost, found_pet, same_photo=same_photo)
         return url_after_change(gallery, "/desk", "reunited", identity=lost)
 
     return await write_or_ask(request, service, write)
@@ -180,11 +178,11 @@ async def edit(
     """Change the pet's report and name. A contact that the form does not show stays."""
     report = Report(status, species, location, reported_on, contact or "", note)
 
-    def write(gallery: Store) -> str:
-        check_states(gallery, states, faces=False, attributes=True)  # or it would replace an entry that nobody saw
-        previous = find_pet(gallery, identity).report
+    def write(gallery: Gallery) -> str:
+        gallery.check_states(states, faces=False, attributes=True)  # or it would replace an entry that nobody saw
+        previous = find_pet(gallery.database, identity).report
         changed = replace(report, contact=previous.contact) if contact is None else report
-        register.edit_pet(gallery, identity, name, changed)
+        register.edit_pet(gallery.database, identity, name, changed)
         return url_after_change(gallery, f"/desk/{identity}", "report-saved", identity=identity)
 
     return RedirectResponse(await service.executor.write_locked(write), 303)
@@ -193,9 +191,13 @@ async def edit(
 @router.post("/desk/{identity:int}/photos")
 async def add_photos(service: ServiceDep, identity: Number, photos: PhotosField) -> RedirectResponse:
     """Add photos to the pet."""
-    await service.executor.read(find_pet, identity)  # before anything is stored
+    await service.executor.read(lambda gallery: find_pet(gallery.database, identity))  # before anything is stored
     numbers, left_out = await enroll_uploads(service, photos)
-    count = await service.executor.write_locked(register.add_photos, identity, numbers)
+
+    def write(gallery: Gallery) -> int:
+        return register.add_photos(gallery.database, identity, numbers)
+
+    count = await service.executor.write_locked(write)
     url = url_with_flash(f"/desk/{identity}", "photos-added", count=count, left_out=left_out, identity=identity)
     return RedirectResponse(url, 303)
 
@@ -206,12 +208,12 @@ async def printed(
 ) -> HTMLResponse:
     """Show the printable page of a pet and one candidate, which is a whole file: its pictures are in it."""
 
-    def read(gallery: Store) -> tuple[Pet, Candidate, list[tuple[GalleryFace, GalleryPhoto]]]:
+    def read(gallery: Gallery) -> tuple[Pet, Candidate, list[tuple[GalleryFace, GalleryPhoto]]]:
         with gallery.read():
-            pet = find_pet(gallery, identity)
-            compared, faces = compare_pets(gallery, identity, candidate, only=only.for_pet(pet))
-            shown = [listing.face(gallery, face) for face in (faces[compared.photo], compared.face)]
-            return pet, compared, [(face, listing.photo(gallery, face.photo)) for face in shown]
+            pet = find_pet(gallery.database, identity)
+            compared, faces = compare_pets(gallery.database, identity, candidate, only=only.for_pet(pet))
+            shown = [gallery.face(face) for face in (faces[compared.photo], compared.face)]
+            return pet, compared, [(face, gallery.photo(face.photo)) for face in shown]
 
     pet, compared, shown = await service.executor.read(read)
     pictures = [await _picture(service, *each) for each in shown]

@@ -8,9 +8,7 @@ from urllib.parse import parse_qsl, urlencode, urlsplit
 from fastapi import Request
 
 from familiar.core.plural import pluralize
-from familiar.gallery.same.assignments import load_assignments
-from familiar.gallery.same.decisions import decisions
-from familiar.gallery.store.store import Store
+from familiar.gallery import Gallery
 from familiar.web.pages.render import display_name
 
 _KEYS = ("done", "count", "propagated", "left_out", "individual", "decision")
@@ -58,7 +56,7 @@ class FlashMessage:
     left_out: int
 
 
-def url_after_change(gallery: Store, path: str, done: str, **values: Any) -> str:
+def url_after_change(gallery: Gallery, path: str, done: str, **values: Any) -> str:
     """Add a flash message about a change to a local URL, and which decision it was, for the undo button.
 
     Call it in the transaction of the change.
@@ -67,7 +65,7 @@ def url_after_change(gallery: Store, path: str, done: str, **values: Any) -> str
         gallery: that was changed.
         path, done, values: as for `url_with_flash`. Without `done`, the URL only says which decision it was.
     """
-    last = decisions(gallery, 1)
+    last = gallery.changes(1)
     return url_with_flash(path, done, **values, decision=last[0].number if last else None)
 
 
@@ -102,7 +100,7 @@ def current_url(request: Request) -> str:
     return _replace_flash(f"{request.url.path}?{request.url.query}", {})
 
 
-def read_flash(gallery: Store, query: Mapping[str, str]) -> FlashMessage | None:
+def read_flash(gallery: Gallery, query: Mapping[str, str]) -> FlashMessage | None:
     """Return the flash message of a URL's query; None if there is none, or it is invalid."""
     sentence = _SENTENCES.get(query.get("done", ""))
     if sentence is None:
@@ -112,7 +110,7 @@ def read_flash(gallery: Store, query: Mapping[str, str]) -> FlashMessage | None:
     return FlashMessage(
         sentence.format(faces=pluralize(count, "face"), individuals=pluralize(count, "individual")),
         identity,
-        "" if identity is None else display_name(identity, load_assignments(gallery).names.get(identity)),
+        "" if identity is None else display_name(identity, gallery.names().get(identity)),
         _parse_number(query.get("propagated")) or 0,
         _parse_number(query.get("left_out")) or 0,
     )

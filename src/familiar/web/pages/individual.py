@@ -8,17 +8,7 @@ from fastapi.responses import JSONResponse, RedirectResponse, Response
 from familiar.core.errors import Contradiction, NotInGallery
 from familiar.core.gallery_types import AssignmentConfidence
 from familiar.core.names import unify_spelling
-from familiar.gallery.edits import corrections
-from familiar.gallery.edits.identity_state import (
-    IdentityState,
-    check_identity_of_faces,
-    check_states,
-    read_states,
-)
-from familiar.gallery.edits.propagation import similar_faces
-from familiar.gallery.same.assignments import load_assignments
-from familiar.gallery.search.listing import face_confidences
-from familiar.gallery.store.store import Store
+from familiar.gallery import Gallery, IdentityState
 from familiar.web.middleware.login import local_path
 from familiar.web.pages.assignment_forms import Name, Number, StatesDep, assign_faces, require_existing
 from familiar.web.pages.flash import FlashMessage, current_url, read_flash, url_after_change
@@ -43,16 +33,10 @@ async def individual(
 ) -> Response:
     """Show the individual's faces, the most doubtful or the most likely first."""
 
-    def read(gallery: Store) -> tuple[str | None, list[AssignmentConfidence], IdentityState, FlashMessage | None]:
+    def read(gallery: Gallery) -> tuple[str | None, list[AssignmentConfidence], IdentityState, FlashMessage | None]:
         with gallery.read():
-            faces = face_confidences(gallery, identity)
-            state = read_states(gallery, [identity])[identity]
-            return (
-                load_assignments(gallery).names.get(identity),
-                faces,
-                state,
-                read_flash(gallery, request.query_params),
-            )
+            faces, state = gallery.identity_faces(identity), gallery.states([identity])[identity]
+            return gallery.names().get(identity), faces, state, read_flash(gallery, request.query_params)
 
     try:
         name, faces, state, flash = await service.executor.read(read)
@@ -91,10 +75,10 @@ async def similar(
 ) -> JSONResponse:
     """List the faces of the individual that are nearer to the selected ones than to its others."""
 
-    def read(gallery: Store) -> list[int]:
+    def read(gallery: Gallery) -> list[int]:
         with gallery.read():
             require_existing(gallery, faces=face)
-            return similar_faces(gallery, identity, face)
+            return gallery.similar_faces(identity, face)
 
     return JSONResponse(await service.executor.read(read))
 
@@ -117,15 +101,15 @@ async def correct(
     faces = list(dict.fromkeys(face))
     path = local_path(back or "", f"/individuals/{identity}")
 
-    def write(gallery: Store) -> str:
+    def write(gallery: Gallery) -> str:
         require_existing(gallery, faces=faces)
         for state in states:
-            check_identity_of_faces(gallery, faces, state)
+            gallery.check_identity_of_faces(faces, state)
         if operation == "confirm":
-            corrections.confirm(gallery, faces)
+            gallery.confirm(faces)
             return url_after_change(gallery, path, "confirmed", count=len(faces))
         if operation == "reject":
-            propagated_faces = corrections.reject(gallery, faces, identity).propagated_faces
+            propagated_faces = gallery.reject(faces, identity).propagated_faces
             return url_after_change(gallery, path, "rejected", count=len(faces), propagated=propagated_faces)
         result = assign_faces(gallery, faces, name, same_photo=same_photo)
         if result.identity == identity:  # the name is that of this individual
@@ -144,13 +128,14 @@ async def confirm(
 ) -> RedirectResponse:
     """Confirm all faces of an individual. Contradiction if their number is not `faces`, as the page showed it."""
 
-    def confirm_all(gallery: Store) -> str:
-        check_states(gallery, states)
-        all_faces = face_confidences(gallery, identity)
+    def confirm_all(gallery: Gallery) -> str:
+        gallery.check_states(states)
+        all_faces = gallery.identity_faces(identity)
         if len(all_faces) != faces:
             raise Contradiction(f"there are {len(all_faces)} faces now, not {faces}; reload the page to check them")
         unconfirmed = [item.face.face for item in all_faces if not item.face.by_user]
-        corrections.confirm(gallery, unconfirmed)
+        if unconfirmed:
+            gallery.confirm(unconfirmed)
         path = local_path(back or "", f"/individuals/{identity}")
         return url_after_change(gallery, path, "confirmed", count=len(unconfirmed))
 

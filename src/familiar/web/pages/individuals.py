@@ -8,27 +8,7 @@ from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
 from familiar.core.errors import Contradiction
 from familiar.core.gallery_types import Counts, GalleryFace, IdentitySummary
-from familiar.gallery.cluster.cluster import cluster
-from familiar.gallery.edits import corrections
-from familiar.gallery.edits.identity_state import (
-    NO_IDENTITY,
-    IdentityState,
-    check_identity_of_faces,
-    check_states,
-    read_states,
-)
-from familiar.gallery.review.questions import doubtful_identities
-from familiar.gallery.same.album import is_guess
-from familiar.gallery.same.assignments import load_assignments
-from familiar.gallery.search.listing import (
-    SUMMARY_FACES,
-    counts,
-    face_confidences,
-    identity_summaries,
-    names,
-    unassigned_faces,
-)
-from familiar.gallery.store.store import Store
+from familiar.gallery import NO_IDENTITY, SUMMARY_FACES, Gallery, IdentityState
 from familiar.web.middleware.login import local_path
 from familiar.web.pages.assignment_forms import Name, Number, StatesDep, assign_faces, require_existing, set_name
 from familiar.web.pages.flash import FlashMessage, current_url, read_flash, url_after_change, url_with_flash
@@ -62,16 +42,16 @@ async def individuals(
     """
 
     def read(
-        gallery: Store,
+        gallery: Gallery,
     ) -> tuple[Tab, list[IdentitySummary], list[GalleryFace], dict[int, IdentityState], FlashMessage | None]:
         with gallery.read():
-            current_tab, flash = tab or _first_tab(counts(gallery)), read_flash(gallery, request.query_params)
+            current_tab, flash = tab or _first_tab(gallery.counts()), read_flash(gallery, request.query_params)
             if current_tab == "unassigned":
-                listed = unassigned_faces(gallery, after=after, limit=FACES + 1)
-                return current_tab, [], listed, read_states(gallery, [NO_IDENTITY]), flash
+                listed = gallery.unassigned_faces(after=after, limit=FACES + 1)
+                return current_tab, [], listed, gallery.states([NO_IDENTITY]), flash
             last_tile = (faces, after) if after else None
-            tiles = identity_summaries(gallery, named=current_tab == "named", after=last_tile, limit=TILES + 1)
-            return current_tab, tiles, [], read_states(gallery, (tile.identity for tile in tiles)), flash
+            tiles = gallery.identities(named=current_tab == "named", after=last_tile, limit=TILES + 1)
+            return current_tab, tiles, [], gallery.states(tile.identity for tile in tiles), flash
 
     current_tab, tiles, unassigned, states, flash = await service.executor.read(read)
     return await render_page(
@@ -84,8 +64,8 @@ async def individuals(
         states=states,
         more=_next_page_url(current_tab, tiles, unassigned),
         first=None if not after else f"/individuals?tab={current_tab}",
-        doubtful=await service.executor.read(doubtful_identities),
-        threshold_is_guess=await service.executor.read(is_guess),
+        doubtful=await service.executor.read(Gallery.doubtful_identities),
+        threshold_is_guess=await service.executor.read(Gallery.threshold_is_guess),
         flash=flash,
         current_url=current_url(request),
     )
@@ -104,10 +84,10 @@ async def assign_unassigned(
     """Assign the selected faces to the individual with this name, or to a new one."""
     faces = list(dict.fromkeys(face))
 
-    def write(gallery: Store) -> str:
+    def write(gallery: Gallery) -> str:
         require_existing(gallery, faces=faces)
         for state in states:
-            check_identity_of_faces(gallery, faces, state)
+            gallery.check_identity_of_faces(faces, state)
         result = assign_faces(gallery, faces, name, same_photo=same_photo)
         values = {"count": len(faces), "propagated": result.propagated_faces, "identity": result.identity}
         return url_after_change(gallery, local_path(back), "moved", **values)
@@ -118,7 +98,7 @@ async def assign_unassigned(
 @router.post("/individuals/group")
 async def group_faces(service: ServiceDep) -> RedirectResponse:
     """Cluster the unassigned faces; existing individuals stay."""
-    result = await service.executor.write(cluster)
+    result = await service.executor.write(Gallery.cluster)
     if not result.changed:
         return RedirectResponse(url_with_flash("/individuals?tab=unassigned", "nothing-grouped"), 303)
     return RedirectResponse(url_with_flash("/individuals?tab=unnamed", "grouped", count=result.identities), 303)
@@ -158,10 +138,10 @@ async def merge(
     merged_pages = {f"/individuals/{number}" for number in identities}
     path = f"/individuals/{into}" if back.partition("?")[0] in merged_pages else local_path(back)
 
-    def write(gallery: Store) -> str:
-        check_states(gallery, [state for state in states if state.identity in identities])
+    def write(gallery: Gallery) -> str:
+        gallery.check_states([state for state in states if state.identity in identities])
         require_existing(gallery, identities=identities)
-        result = corrections.merge(gallery, into, identities, same_photo=same_photo)
+        result = gallery.merge(into, identities, same_photo=same_photo)
         return url_after_change(gallery, path, "merged", propagated=result.propagated_faces, identity=into)
 
     return await write_or_ask(request, service, write)
@@ -170,7 +150,8 @@ async def merge(
 @router.get("/individuals/names")
 async def complete_name(request: Request, service: ServiceDep, prefix: Annotated[Name, Query()] = "") -> HTMLResponse:
     """List the names that start with a prefix, to complete a name that is being typed."""
-    return await render_page(request, service, "names.html", names=await service.executor.read(names, prefix))
+    names = await service.executor.read(Gallery.names_beginning, prefix)
+    return await render_page(request, service, "names.html", names=names)
 
 
 @router.post("/individuals/{identity:int}/name")
@@ -183,7 +164,7 @@ async def rename(
 ) -> RedirectResponse:
     """Name an individual. If another one has the name, redirect to the page that asks whether both are the same."""
 
-    def write(gallery: Store) -> str:
+    def write(gallery: Gallery) -> str:
         other = set_name(gallery, identity, name, states)
         if other is not None:
             return merge_url([other, identity], back)
@@ -215,17 +196,17 @@ def _next_page_url(tab: Tab, tiles: list[IdentitySummary], unassigned: list[Gall
     return None
 
 
-def _read_tiles(gallery: Store, identities: list[int]) -> tuple[list[IdentitySummary], dict[int, IdentityState]]:
+def _read_tiles(gallery: Gallery, identities: list[int]) -> tuple[list[IdentitySummary], dict[int, IdentityState]]:
     """Read the summaries of individuals, named and large ones first: they are the most likely to be kept."""
     with gallery.read():
-        return _tiles(gallery, identities), read_states(gallery, identities)
+        return _tiles(gallery, identities), gallery.states(identities)
 
 
-def _tiles(gallery: Store, identities: list[int]) -> list[IdentitySummary]:
-    names_by_identity = load_assignments(gallery).names
+def _tiles(gallery: Gallery, identities: list[int]) -> list[IdentitySummary]:
+    names_by_identity = gallery.names()
     tiles: list[IdentitySummary] = []
     for number in identities:
-        faces = face_confidences(gallery, number)
+        faces = gallery.identity_faces(number)
         best = tuple(item.face.face for item in faces[:SUMMARY_FACES])
         confirmed = sum(item.face.by_user for item in faces)
         tiles.append(IdentitySummary(number, names_by_identity.get(number), len(faces), confirmed, best))

@@ -15,10 +15,7 @@ from familiar.core.gallery_types import SpeciesClustering
 from familiar.embedding.bundle import Bundle
 from familiar.evaluation.results import Figure, read_results
 from familiar.evaluation.results.figures import make_figures
-from familiar.gallery.same.album import load_album
-from familiar.gallery.same.calibration import ClusteringSettings, calibration, clustering_calibration
-from familiar.gallery.store.space import Space
-from familiar.gallery.store.store import Store
+from familiar.gallery import ClusteringSettings, Gallery, Space
 from familiar.web.errors import HttpProblem
 from familiar.web.middleware.headers import CSP_HEADER, SANDBOX_POLICY
 from familiar.web.pages.render import render_page
@@ -134,17 +131,15 @@ async def report(service: ServiceDep) -> FileResponse:
 
 
 def _read_calibrations(
-    gallery: Store,
+    gallery: Gallery,
 ) -> tuple[list[ModelPart], list[tuple[SpeciesClustering, ClusteringSettings]]]:
     """Return the calibration of each part of the space, and the threshold of each species with that of its part."""
     with gallery.read():
-        album = load_album(gallery)
         parts = [
-            ModelPart(space, calibration(gallery, part), clustering_calibration(gallery, part))
+            ModelPart(space, gallery.calibration(part), gallery.clustering(part))
             for part, space in enumerate(gallery.space.part_spaces)
         ]
-    by_species = zip(album.thresholds, album.parts, strict=True)
-    return parts, [(threshold, parts[part].clustering) for threshold, part in by_species]
+        return parts, gallery.species_clustering()
 
 
 def _read_evaluation(folder: Path, file_ids: Collection[str]) -> EvaluationSummary:

@@ -10,10 +10,7 @@ from familiar.core.errors import FamiliarError
 from familiar.core.gallery_types import GalleryFace, GalleryPhoto
 from familiar.core.terminal_text import printable
 from familiar.core.types import Box
-from familiar.gallery.edits import corrections, manual_faces
-from familiar.gallery.edits.identity_state import IdentityState, check_identity_of_faces, read_states
-from familiar.gallery.search import listing
-from familiar.gallery.store.store import Store
+from familiar.gallery import Gallery, IdentityState
 from familiar.web.pages.assignment_forms import (
     Name,
     Number,
@@ -44,11 +41,11 @@ async def photo(request: Request, service: ServiceDep, photo: Number, face: Numb
     """Show a photo; `face` is the selected one."""
 
     def read(
-        gallery: Store,
+        gallery: Gallery,
     ) -> tuple[GalleryPhoto, list[GalleryPhoto], dict[int, IdentityState], FlashMessage | None]:
         with gallery.read():
-            next_photos, shown = listing.photos(gallery, after=photo, limit=1), listing.photo(gallery, photo)
-            states = read_states(gallery, (face.identity for face in shown.faces))
+            next_photos, shown = gallery.photos(after=photo, limit=1), gallery.photo(photo)
+            states = gallery.states(face.identity for face in shown.faces)
             return shown, next_photos, states, read_flash(gallery, request.query_params)
 
     known_photo, next_photos, states, flash = await service.executor.read(read)
@@ -85,11 +82,11 @@ async def add(
     species: Annotated[str | None, Form()] = None,
 ) -> RedirectResponse:
     """Add a face that the detector missed."""
-    embedder = service.inference.embedder
+    service.inference.require_model()
 
-    def write(gallery: Store) -> int:
-        path = _path(service, listing.photo(gallery, photo))
-        return manual_faces.add_face(gallery, embedder, photo, box, path=path, species=species or None)
+    def write(gallery: Gallery) -> int:
+        path = _path(service, gallery.photo(photo))
+        return gallery.add_face(photo, box, path=path, species=species or None)
 
     face = await service.executor.compute_then_write(write)
     return RedirectResponse(url_with_flash(f"/photos/{photo}?face={face}", "added"), 303)
@@ -100,13 +97,13 @@ async def move_box(
     service: ServiceDep, photo: Number, face: Number, box: Annotated[Box, Depends(box_from_form)]
 ) -> RedirectResponse:
     """Change a face's box."""
-    embedder = service.inference.embedder
+    service.inference.require_model()
 
-    def write(gallery: Store) -> int | None:
-        path = _path(service, listing.photo(gallery, photo))
+    def write(gallery: Gallery) -> int | None:
+        path = _path(service, gallery.photo(photo))
         require_existing(gallery, faces=[face])
-        manual_faces.set_face_box(gallery, embedder, face, box, path=path)
-        return listing.face(gallery, face).identity
+        gallery.set_face_box(face, box, path=path)
+        return gallery.face(face).identity
 
     identity = await service.executor.compute_then_write(write)
     done = "boxed-unassigned" if identity is None else "boxed"
@@ -126,26 +123,26 @@ async def correct(
 ) -> Response:
     """Correct one face."""
 
-    def write(gallery: Store) -> str:
+    def write(gallery: Gallery) -> str:
         require_existing(gallery, faces=[face])
         url = f"/photos/{photo}?face={face}"
         if operation == "delete":
-            manual_faces.delete_face(gallery, face)
+            gallery.delete_face(face)
             return url_after_change(gallery, f"/photos/{photo}", "deleted")
         for state in states:
-            check_identity_of_faces(gallery, [face], state)
+            gallery.check_identity_of_faces([face], state)
         if operation == "confirm":
-            corrections.confirm(gallery, [face])
+            gallery.confirm([face])
             return url_after_change(gallery, url, "confirmed", count=1)
         if operation == "reject":
-            result = corrections.reject(gallery, [face])
+            result = gallery.reject([face])
             return url_after_change(gallery, url, "rejected", count=1, propagated=result.propagated_faces)
-        return _assign_by_name(gallery, listing.face(gallery, face), name, url, same_photo=same_photo)
+        return _assign_by_name(gallery, gallery.face(face), name, url, same_photo=same_photo)
 
     return await write_or_ask(request, service, write)
 
 
-def _assign_by_name(gallery: Store, face: GalleryFace, name: str, url: str, *, same_photo: bool) -> str:
+def _assign_by_name(gallery: Gallery, face: GalleryFace, name: str, url: str, *, same_photo: bool) -> str:
     """Assign a face to the individual with this name. A new name given to a face of an unnamed group names the group.
 
     Returns:
@@ -153,8 +150,8 @@ def _assign_by_name(gallery: Store, face: GalleryFace, name: str, url: str, *, s
     """
     require_name(name)
     if face.identity is not None and names_unnamed_group(gallery, face, name):
-        corrections.confirm(gallery, [face.face])  # so that the face keeps the name if its box is changed
-        corrections.name_identity(gallery, face.identity, name)  # last, so that it is undone first
+        gallery.confirm([face.face])  # so that the face keeps the name if its box is changed
+        gallery.name(face.identity, name)  # last, so that it is undone first
         return url_after_change(gallery, url, "named", identity=face.identity)
     result = assign_faces(gallery, [face.face], name, same_photo=same_photo)
     if result.identity == face.identity:

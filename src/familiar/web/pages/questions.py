@@ -9,16 +9,7 @@ from fastapi.responses import HTMLResponse, RedirectResponse
 
 from familiar.core.errors import Contradiction, NotInGallery
 from familiar.core.gallery_types import GalleryFace, Question
-from familiar.gallery.edits.identity_state import IdentityState, check_states, read_states
-from familiar.gallery.review.questions import (
-    AnswersLeft,
-    answer_question,
-    estimate_answers_left,
-    is_still_valid,
-    propose_questions,
-)
-from familiar.gallery.search import listing
-from familiar.gallery.store.store import Store
+from familiar.gallery import AnswersLeft, Gallery, IdentityState
 from familiar.web.pages.assignment_forms import Number, StatesDep
 from familiar.web.pages.flash import FlashMessage, read_flash, url_after_change, url_with_flash
 from familiar.web.pages.individuals import merge_url
@@ -59,10 +50,10 @@ async def questions(request: Request, service: ServiceDep, skipped: SkippedQuery
     skipped_pairs = pairs(skipped)
 
     def read(
-        gallery: Store,
+        gallery: Gallery,
     ) -> tuple[list[Question], list[Side], list[IdentityState], AnswersLeft, FlashMessage | None]:
         with gallery.read():
-            proposed = propose_questions(gallery, len(skipped_pairs) + 2)  # one to show, and one to load its faces
+            proposed = gallery.questions(len(skipped_pairs) + 2)  # one to show, and one to load its faces
             remaining = [
                 question
                 for question in proposed
@@ -70,8 +61,8 @@ async def questions(request: Request, service: ServiceDep, skipped: SkippedQuery
             ]
             flash = read_flash(gallery, request.query_params)
             sides = _sides(gallery, remaining[:1])
-            states = [*read_states(gallery, (side.face.identity for side in sides)).values()]
-            return remaining, sides, states, estimate_answers_left(gallery), flash
+            states = [*gallery.states(side.face.identity for side in sides).values()]
+            return remaining, sides, states, gallery.answers_left(), flash
 
     remaining, sides, states, answers_left, flash = await service.executor.read(read)
     return await render_page(
@@ -137,14 +128,14 @@ def questions_url(skipped: Iterable[Pair]) -> str:
     return f"/questions?skipped={'_'.join(f'{low}-{high}' for low, high in last)}" if last else "/questions"
 
 
-def _answer(gallery: Store, question: Question, same: bool, next_url: str, states: Sequence[IdentityState]) -> str:
+def _answer(gallery: Gallery, question: Question, same: bool, next_url: str, states: Sequence[IdentityState]) -> str:
     """Answer a question. Returns `next_url` with a flash message, or the URL of the page that asks for the name."""
     try:
-        faces = [listing.face(gallery, number) for number in (question.first_face, question.second_face)]
-        check_states(gallery, states)
+        faces = [gallery.face(number) for number in (question.first_face, question.second_face)]
+        gallery.check_states(states)
     except (NotInGallery, Contradiction):
         return url_with_flash(next_url, "changed")
-    if question.first_face == question.second_face or not is_still_valid(gallery, question):
+    if question.first_face == question.second_face or not gallery.is_current(question):
         return url_with_flash(next_url, "changed")
     if (question.kind != "merge") != (question.first is not None and question.first == question.second):
         return url_with_flash(next_url, "changed")
@@ -152,10 +143,10 @@ def _answer(gallery: Store, question: Question, same: bool, next_url: str, state
     identities = [face.identity for face in faces if face.identity is not None]
     if merges and all(face.name for face in faces):
         return merge_url(identities, next_url)
-    answer_question(gallery, question, same)
+    gallery.answer(question, same)
     if not merges:
         return url_after_change(gallery, next_url, "")
-    merged = listing.face(gallery, question.first_face).identity
+    merged = gallery.face(question.first_face).identity
     if len(identities) == 2:
         return url_after_change(gallery, next_url, "merged", identity=merged)
     return url_after_change(
@@ -163,7 +154,7 @@ def _answer(gallery: Store, question: Question, same: bool, next_url: str, state
     )
 
 
-def _sides(gallery: Store, shown: list[Question]) -> list[Side]:
+def _sides(gallery: Gallery, shown: list[Question]) -> list[Side]:
     """Return the two sides of the question that is shown, if any, with extra faces where they show the whole side."""
     return [
         side
@@ -175,10 +166,10 @@ def _sides(gallery: Store, shown: list[Question]) -> list[Side]:
     ]
 
 
-def _side(gallery: Store, number: int, *, is_alone: bool = False) -> Side:
-    face = listing.face(gallery, number)
+def _side(gallery: Gallery, number: int, *, is_alone: bool = False) -> Side:
+    face = gallery.face(number)
     if face.identity is None:
         return Side(face, 1, ())
-    faces = [item.face.face for item in listing.face_confidences(gallery, face.identity)]
+    faces = [item.face.face for item in gallery.identity_faces(face.identity)]
     extra_faces = [] if is_alone else [other for other in faces if other != number][:EXTRA_FACES]
     return Side(face, len(faces), tuple(extra_faces))

@@ -14,10 +14,8 @@ from familiar.core.errors import CorruptGallery
 from familiar.core.gallery_types import Counts, Decision
 from familiar.core.likelihood import likelihood
 from familiar.core.templating import template_environment
+from familiar.gallery import Gallery
 from familiar.gallery.lost_pets.reports import has_reports
-from familiar.gallery.same.decisions import decisions
-from familiar.gallery.search.listing import counts
-from familiar.gallery.store.store import Store
 from familiar.web.errors import HttpProblem, kebab, problem_headers
 from familiar.web.middleware import csrf_token
 from familiar.web.service import Service, get_service
@@ -197,9 +195,9 @@ def _frame_context(request: Request, service: Service, *, uses_desk: bool = Fals
     }
 
 
-def _read_frame(gallery: Store) -> tuple[Decision | None, Counts, bool]:
+def _read_frame(gallery: Gallery) -> tuple[Decision | None, Counts, bool]:
     with gallery.read():
-        return next(iter(decisions(gallery, 1)), None), counts(gallery), has_reports(gallery)
+        return next(iter(gallery.changes(1)), None), gallery.counts(), has_reports(gallery.database)
 
 
 def _make_environment() -> Environment:

@@ -11,9 +11,7 @@ from jaxtyping import Float32
 from familiar.core.gallery_types import GalleryFace
 from familiar.core.recognition_types import Hit, Match
 from familiar.core.types import Face
-from familiar.gallery.search.listing import face
-from familiar.gallery.search.search import search_identities, search_photos
-from familiar.gallery.store.store import Store
+from familiar.gallery import Gallery
 from familiar.web.pages.crops import as_data_url
 from familiar.web.pages.render import render_page
 from familiar.web.service import ServiceDep
@@ -83,14 +81,14 @@ async def search(request: Request, service: ServiceDep, photo: Annotated[UploadF
 
 
 def _search_all(
-    gallery: Store, embeddings: list[Float32[np.ndarray, " d"]]
+    gallery: Gallery, embeddings: list[Float32[np.ndarray, " d"]]
 ) -> list[tuple[list[Match], list[SimilarPhoto]]]:
     with gallery.read():
         queries = [gallery.truncate_query(embedding) for embedding in embeddings]
         return [
             (
-                search_identities(gallery, query, MATCHES),
-                [SimilarPhoto(hit, face(gallery, hit.face)) for hit in search_photos(gallery, query, HITS)],
+                gallery.identify(query, MATCHES),
+                [SimilarPhoto(hit, gallery.face(hit.face)) for hit in gallery.search(query, HITS)],
             )
             for query in queries
         ]

@@ -7,7 +7,7 @@ from fastapi import Form, Request
 from fastapi.responses import RedirectResponse, Response
 
 from familiar.core.errors import SharedPhoto
-from familiar.gallery.store.store import Store
+from familiar.gallery import Gallery
 from familiar.web.middleware.error_responses import wants_page
 from familiar.web.middleware.login import local_path
 from familiar.web.pages.render import page_of_form, render_page
@@ -17,7 +17,7 @@ SamePhoto = Annotated[bool, Form()]
 MAX_PAIRS = 12  # of faces that the page shows
 
 
-async def write_or_ask(request: Request, service: ServiceDep, write: Callable[[Store], str]) -> Response:
+async def write_or_ask(request: Request, service: ServiceDep, write: Callable[[Gallery], str]) -> Response:
     """Write what a form says, and redirect; if a photo would show one individual twice, ask first.
 
     The page that asks sends the form again, with `same_photo`.
