@@ -64,15 +64,15 @@ def enroll(
     if not photos and not redetect:
         raise click.UsageError("Missing argument 'PHOTOS...'.")
     if photos:
-        paths = find_photos(photos)  # raises before a gallery is created
+        if not Gallery.exists(folder):
+            find_photos(photos)  # raises if there are none, before a gallery is created
         gallery = open_or_create(folder, models, detector, detector_model, providers, float32=float32)
     else:
-        paths = []
         gallery = Gallery.open(folder, models or None, providers=providers)
     status = StatusLine()
     with gallery:
         result = gallery.enroll(
-            paths,
+            photos,
             detector,
             detector_model=detector_model,
             redetect=redetect,
