@@ -265,9 +265,18 @@ class Gallery(TableSource):
         self._model.embedder = open_gallery_model(self.database, model, providers=providers, may_write=may_write)
         return self._model.embedder
 
-    def check_model(self, model: Embedder) -> None:
-        """Raise SpaceMismatch unless the embeddings are comparable with a model's: another process may migrate them."""
-        self.database.check_space(*model.space, to_compare=True)
+    def check_model(self, model: Embedder, *, to_compare: bool = True) -> None:
+        """Check that a model is still the gallery's: another process may migrate it.
+
+        Args:
+            model: that was the gallery's.
+            to_compare: its embeddings are compared with those of the gallery, and may be shorter; False: they are
+                stored.
+
+        Raises:
+            SpaceMismatch: it is another one, or its embeddings are too short.
+        """
+        self.database.check_space(*model.space, to_compare=to_compare)
 
     @property
     def space(self) -> Space:
@@ -643,6 +652,10 @@ class Gallery(TableSource):
         """List the faces of an identity with how sure each is, those that fit best first."""
         return listing.face_confidences(self.database, identity)
 
+    def count_faces(self, identity: int) -> int:
+        """Count the faces of an identity; 0 if it does not exist."""
+        return len(load_assignments(self.database).rows_of_identity(identity))
+
     def unassigned_faces(self, *, after: int = 0, limit: int = 100) -> list[GalleryFace]:
         """List the faces without an identity by rising number, beginning after the number `after`."""
         return listing.unassigned_faces(self.database, after=after, limit=limit)
@@ -990,17 +1003,22 @@ class Gallery(TableSource):
         return decisions.decisions(self.database, limit)
 
     def forget(
-        self, *, identity: int | str | None = None, photos: Photos | int | Iterable[Path | str | int] = ()
+        self,
+        *,
+        identity: int | str | None = None,
+        photos: Photos | int | Iterable[Path | str | int] = (),
+        state: IdentityState | None = None,
     ) -> ForgetResult:
         """Erase an identity, or photos with all faces in them, for good. The files of the photos stay.
 
         Args:
             identity: the identity; or
             photos: the photos, by path or number.
+            state: of the identity when the user decided, as from `states`; None: as it is now.
 
         Raises:
             NotInGallery: there is no such identity or photo; nothing is erased.
-            Contradiction: another program changed the identity at the same time, or a photo's file has other content
+            Contradiction: another program has changed the identity since, or a photo's file has other content
                 than when it was enrolled, so give its number; nothing is erased.
             UnreadablePhoto: a photo's file cannot be read, so give its number; nothing is erased.
             ValueError: both are given, or neither.
@@ -1011,7 +1029,7 @@ class Gallery(TableSource):
         if identity is not None:
             with self.database.read():
                 number = self.resolve_identity(identity)
-                state = read_states(self.database, [number])[number]
+                state = state or read_states(self.database, [number])[number]
             return forget_identity(self.database, number, state)
         return forget_photos(self.database, [each if isinstance(each, int) else Path(each) for each in references])
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from familiar.cli.commands.gallery.arguments import format_similarity, label, open_album
+from familiar.cli.commands.gallery.arguments import format_similarity, label
 from familiar.cli.console import list_skipped, note, print_json
 from familiar.cli.options import FILE, album_model_option, embedding_options, json_option
 from familiar.core.errors import FamiliarError, NoFaceFound, UnreadablePhoto
@@ -77,11 +77,10 @@ def match(
     """
     from datetime import date
 
-    from familiar.gallery.enroll.gallery_model import gallery_detector
+    from familiar.gallery import Gallery
     from familiar.gallery.lost_pets.candidates import PetFilter
     from familiar.gallery.lost_pets.found_pets import list_found_pets, save_found_pet, search_found_pet, write_pages
     from familiar.gallery.lost_pets.reports import Report
-    from familiar.gallery.same.assignments import resolve_identity
 
     only = PetFilter(species or "", location or "", since or "", until or "")
     report = Report("found", species or "", found_at, found_on) if name or found_at or found_on else None
@@ -90,16 +89,17 @@ def match(
         raise click.UsageError("--save, --found-at, --found-on and --not are for one found pet; give its photos alone")
     pets: list[FoundPet] = []
     skipped: list[FamiliarError] = [*without_photo]
-    with open_album(folder, models, providers) as (gallery, embedder):
-        face_detector = gallery_detector(gallery, embedder, detector, detector_model, for_query=name is None)
-        numbers = [resolve_identity(gallery, reference) for reference in dismissed]
+    with Gallery.open(folder, models or None, providers=providers) as gallery:
+        face_detector = gallery.detector(detector, detector_model, for_query=name is None)
+        numbers = list(map(gallery.resolve_identity, dismissed))
+        database, embedder = gallery.database, gallery.embedder
         for group, paths in groups.items():
             try:
                 if name is not None and report is not None:
-                    save_found_pet(gallery, embedder, paths, face_detector, name, report, flip=tta)
+                    save_found_pet(database, embedder, paths, face_detector, name, report, flip=tta)
                 pets.append(
                     search_found_pet(
-                        gallery,
+                        database,
                         embedder,
                         group,
                         paths,
@@ -119,7 +119,7 @@ def match(
         if not pets:
             raise UnreadablePhoto(f"{photos[0]}: shows no found pet; the lines above say why")
         today = date.today().isoformat()
-        pages = [] if output is None else write_pages(gallery, pets, output, today, with_contact=contact)
+        pages = [] if output is None else write_pages(database, pets, output, today, with_contact=contact)
     if as_json:
         print_json([_document(pet) for pet in pets])
     for pet in [] if as_json else pets:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from familiar.cli.commands.gallery.arguments import create_if_missing, label, open_album
+from familiar.cli.commands.gallery.arguments import label, open_or_create
 from familiar.cli.console import note
 from familiar.cli.options import FILE, album_model_option, embedding_options
 from familiar.core.plural import pluralize
@@ -82,7 +82,6 @@ def watch(
     Example:
       familiar watch photos/ --gallery album
     """
-    from familiar.gallery.enroll.gallery_model import gallery_detector, remember_detector
     from familiar.gallery.watching.settings import WatchSettings, watch_lock
     from familiar.gallery.watching.watch import FolderWatch
     from familiar.gallery.watching.webhooks import check_url
@@ -93,14 +92,13 @@ def watch(
     settings = WatchSettings(
         settle_seconds, poll_seconds, tta, species, tuple(map(check_url, webhooks)), _read_secret(secret_file)
     )
-    chosen = create_if_missing(gallery, models, detector, detector_model, providers)
-    with open_album(gallery, chosen, providers) as (opened, embedder), watch_lock(gallery):
-        opened.check_space(*embedder.space)
-        face_detector = gallery_detector(opened, embedder, detector, detector_model)
-        remember_detector(opened, embedder, detector, detector_model)
+    with open_or_create(gallery, models, detector, detector_model, providers) as opened, watch_lock(gallery):
+        opened.check_model(opened.embedder, to_compare=False)
+        face_detector = opened.detector(detector, detector_model)
+        opened.remember_detector(detector, detector_model)
         watching = FolderWatch(
-            opened,
-            embedder,
+            opened.database,
+            opened.embedder,
             face_detector,
             folders,
             settings,

@@ -1,7 +1,7 @@
 """Arguments and options that the gallery commands share, and how they print identities."""
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,9 +15,7 @@ if TYPE_CHECKING:  # --help imports nothing heavy
     import numpy as np
 
     from familiar.core.gallery_types import SpeciesClustering
-    from familiar.embedding.embedder import Embedder
-    from familiar.gallery.same.calibration import ClusteringSettings
-    from familiar.gallery.store.store import Store
+    from familiar.gallery import ClusteringSettings, Gallery
 
 CALIBRATES_ITSELF = (
     "the gallery calibrates itself once enough faces are confirmed (gallery name --confirm, gallery review)"
@@ -34,19 +32,7 @@ face_option = click.option(
 faces_argument = click.argument("faces", nargs=-1, required=True, metavar="FACES...")
 
 
-@contextlib.contextmanager
-def open_album(
-    folder: Path, model: "Embedder | Sequence[str] | None", providers: tuple[str, ...] | None
-) -> "Iterator[tuple[Store, Embedder]]":
-    """Open a gallery and its model, which is the one that it remembers, unless it is given."""
-    from familiar.gallery.enroll.gallery_model import open_gallery_model
-    from familiar.gallery.store.store import Store
-
-    with Store.open(folder) as gallery:
-        yield gallery, open_gallery_model(gallery, model or None, providers=providers)
-
-
-def create_if_missing(
+def open_or_create(
     folder: Path,
     models: tuple[str, ...],
     detector: str | None,
@@ -54,32 +40,36 @@ def create_if_missing(
     providers: tuple[str, ...] | None,
     *,
     float32: bool = False,
-) -> "Embedder | Sequence[str]":
-    """Create a gallery for a model's embeddings where it is missing; return the model, opened if it was needed."""
+) -> "Gallery":
+    """Open a gallery; where it is missing, create it for a model's embeddings."""
     from familiar.embedding.embedder import Embedder
-    from familiar.gallery.enroll.gallery_model import create_gallery
-    from familiar.gallery.store.connection import DATABASE
+    from familiar.gallery import Gallery
 
-    if (folder / DATABASE).exists():
-        return models
+    if Gallery.exists(folder):
+        return Gallery.open(folder, models or None, providers=providers)
     if not models:
         raise click.UsageError(f"{folder}: contains no gallery; give a --model to create one, such as --model pet-nano")
     embedder = Embedder(models, providers=providers)
-    create_gallery(folder, embedder, detector, detector_model, "float32" if float32 else "float16").close()
+    gallery = Gallery.create(
+        folder,
+        embedder,
+        detector=detector,
+        detector_model=detector_model,
+        embedding_dtype="float32" if float32 else "float16",
+    )
     note(f"{folder}: a new gallery, for embeddings of the space {embedder.space[0]}")
-    return embedder
+    return gallery
 
 
 @contextlib.contextmanager
-def open_to_correct(folder: Path) -> "Iterator[Store]":
+def open_to_correct(folder: Path) -> "Iterator[Gallery]":
     """Open a gallery, and note on stderr if it calibrates itself meanwhile, or if that is undone."""
-    from familiar.gallery.same.calibration import own_calibration
-    from familiar.gallery.store.store import Store
+    from familiar.gallery import Gallery
 
-    with Store.open(folder) as gallery:
-        before = own_calibration(gallery)
+    with Gallery.open(folder) as gallery:
+        before = gallery.fitted_calibration()
         yield gallery
-        after = own_calibration(gallery)
+        after = gallery.fitted_calibration()
     if after == before:
         return
     if after is None:
@@ -111,8 +101,7 @@ def describe_threshold(threshold: "SpeciesClustering", clustering: "ClusteringSe
 
 
 def embed_best_face(
-    gallery: "Store",
-    model: "Embedder",
+    gallery: "Gallery",
     photo: Path,
     detector: str | None,
     detector_model: Path | None,
@@ -126,20 +115,10 @@ def embed_best_face(
     Raises:
         SpaceMismatch: the embedding cannot be compared with those in the gallery.
     """
-    from familiar.gallery.enroll.gallery_model import gallery_detector
-    from familiar.gallery.search.query import embed_query, find_query
-
-    face_detector = gallery_detector(gallery, model, detector, detector_model, for_query=True)
-    detected = find_query(gallery, model, photo, face_detector, face, species)
+    face_detector = gallery.detector(detector, detector_model, for_query=True)
+    detected = gallery.find_face(photo, face_detector, face=face, species=species)
     note_face(detected)
-    return embed_query(gallery, model, detected, flip=flip)
-
-
-def resolve_faces(gallery: "Store", references: Sequence[str]) -> list[int]:
-    """Find the faces given as numbers or photo paths, each once."""
-    from familiar.gallery.same.assignments import resolve_face
-
-    return list(dict.fromkeys(resolve_face(gallery, reference) for reference in references))
+    return gallery.embed_face(detected, flip=flip)
 
 
 def label(number: int | None, name: str | None) -> str:
@@ -153,11 +132,9 @@ def label(number: int | None, name: str | None) -> str:
     return f"#{number}" if name is None else f"{name} (#{number})"
 
 
-def label_of(gallery: "Store", number: int | None) -> str:
+def label_of(gallery: "Gallery", number: int | None) -> str:
     """Write the name and number of an identity of the gallery."""
-    from familiar.gallery.same.assignments import load_assignments
-
-    return label(number, None if number is None else load_assignments(gallery).names.get(number))
+    return label(number, None if number is None else gallery.names().get(number))
 
 
 def format_similarity(similarity: float, probability: float | None) -> str:

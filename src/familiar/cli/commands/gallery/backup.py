@@ -2,7 +2,6 @@
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
@@ -11,19 +10,14 @@ from familiar.cli.console import print_json
 from familiar.cli.options import FILE, json_option
 from familiar.core.plural import pluralize
 
-if TYPE_CHECKING:  # --help imports nothing heavy
-    from familiar.gallery.store.retention import Retention
 
-
-def _parse_retention(_: click.Context, __: click.Parameter, text: str | None) -> "Retention | None":
-    from familiar.gallery.store.retention import Retention
-
+def _parse_retention(_: click.Context, __: click.Parameter, text: str | None) -> tuple[int, int] | None:
     if text is None:
         return None
     numbers = text.split(",")
     if len(numbers) != 2 or not all(number.strip().isdecimal() for number in numbers):
         raise click.BadParameter("give two numbers, such as 3,3")
-    return Retention(*map(int, numbers))
+    return int(numbers[0]), int(numbers[1])
 
 
 @click.command()
@@ -36,7 +30,7 @@ def _parse_retention(_: click.Context, __: click.Parameter, text: str | None) ->
     help="Keep so many daily and weekly automatic copies from now on (0,0: make none), instead of writing a file.",
 )
 @json_option
-def backup(folder: Path, file: Path | None, automatic: "Retention | None", as_json: bool) -> None:
+def backup(folder: Path, file: Path | None, automatic: tuple[int, int] | None, as_json: bool) -> None:
     """Write a gallery into one file, and verify it.
 
     Everybody may go on using the gallery meanwhile. Uploaded photos are in the file; photos outside the gallery's
@@ -49,22 +43,20 @@ def backup(folder: Path, file: Path | None, automatic: "Retention | None", as_js
     Example:
       familiar gallery backup album album.zip
     """
-    from familiar.gallery.store.store import Store
-    from familiar.gallery.transfer.backup import backup as backup_gallery
+    from familiar.gallery import Gallery
 
     if (file is None) == (automatic is None):
         raise click.UsageError("give either a FILE or --automatic")
-    with Store.open(folder) as gallery:
+    with Gallery.open(folder, backups=automatic) as gallery:
         if automatic is not None:
-            with gallery.write() as repository:
-                repository.settings.set_retention(automatic)
+            days, weeks = automatic
             if as_json:
-                print_json(asdict(automatic))
+                print_json({"days": days, "weeks": weeks})
             else:
-                click.echo(f"{folder}: keeps automatic copies of {automatic.days} days and {automatic.weeks} weeks")
+                click.echo(f"{folder}: keeps automatic copies of {days} days and {weeks} weeks")
             return
         assert file is not None
-        result = backup_gallery(gallery, file)
+        result = gallery.backup(file)
     if as_json:
         print_json(asdict(result))
         return
@@ -90,9 +82,9 @@ def restore(folder: Path, file: Path | None, as_json: bool) -> None:
     Example:
       familiar gallery restore album album.zip
     """
-    from familiar.gallery.transfer.backup import restore as restore_gallery
+    from familiar.gallery import Gallery
 
-    result = restore_gallery(folder, file)
+    result = Gallery.restore(folder, file)
     if as_json:
         print_json(asdict(result))
         return

@@ -23,17 +23,15 @@ def calibrate(folder: Path, reset: bool, as_json: bool) -> None:
     Example:
       familiar gallery calibrate album
     """
-    from familiar.gallery.same.calibration import calibrate as fit_calibration
-    from familiar.gallery.same.calibration import clustering_calibration, reset_calibration
-    from familiar.gallery.store.store import Store
+    from familiar.gallery import Gallery
 
-    with Store.open(folder) as gallery:
+    with Gallery.open(folder) as gallery:
         if reset:
-            reset_calibration(gallery)
+            gallery.reset_calibration()
         else:
-            fit_calibration(gallery)
+            gallery.calibrate()
         parts = gallery.space.part_spaces
-        calibrations = [clustering_calibration(gallery, part) for part in range(len(parts))]
+        calibrations = [gallery.clustering(part) for part in range(len(parts))]
     if as_json:
         rows = [
             {"species": part.species, "threshold": each.threshold, "own": each.from_gallery, "f": each.f}

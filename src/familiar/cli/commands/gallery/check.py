@@ -27,12 +27,10 @@ def check(folder: Path, as_json: bool) -> None:
     Example:
       familiar gallery check album
     """
-    from familiar.gallery.store.store import Store
-    from familiar.gallery.transfer.check import ERASURE_DUE
-    from familiar.gallery.transfer.check import check as check_gallery
+    from familiar.gallery import Gallery
 
-    with Store.open(folder) as gallery:
-        result = check_gallery(gallery)
+    with Gallery.open(folder) as gallery:
+        result = gallery.check()
     if as_json:
         print_json(asdict(result))
     else:
@@ -47,7 +45,7 @@ def check(folder: Path, as_json: bool) -> None:
                 click.echo(f"{category}: ... and {len(lines) - LISTED:,} more: --json lists all")
         verdict = pluralize(len(result.problems), "problem") if result.problems else "intact"
         click.echo(f"{folder}: {verdict}; {pluralize(result.photos, 'photo')}, {pluralize(result.faces, 'face')}")
-        if set(result.problems) - {ERASURE_DUE}:
+        if result.needs_repair:
             click.echo(f"recover what can be read with: familiar gallery repair {folder}", err=True)
     if result.problems:
         raise SystemExit(1)

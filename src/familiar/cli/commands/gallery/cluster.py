@@ -35,21 +35,17 @@ def cluster(folder: Path, threshold: float | None, rebuild: bool, as_json: bool)
     Example:
       familiar gallery cluster album
     """
-    from familiar.gallery.cluster.cluster import cluster as cluster_gallery
-    from familiar.gallery.same.album import load_album
-    from familiar.gallery.same.calibration import clustering_calibration
-
     with open_to_correct(folder) as gallery:
         status = StatusLine()
-        status.show(f"clustering {pluralize(len(gallery.faces().ids), 'face')}")
-        result = cluster_gallery(gallery, threshold=threshold, rebuild=rebuild)
+        status.show(f"clustering {pluralize(gallery.counts().faces, 'face')}")
+        result = gallery.cluster(threshold=threshold, rebuild=rebuild)
         status.clear()
         described = f"{result.threshold:.3f}, as given"
         if threshold is None:
-            album = load_album(gallery)
-            described = describe_threshold(album.main, clustering_calibration(gallery, album.main_part))
-            if len(album.thresholds) > 1:
-                described = ", ".join(f"{each.species or 'others'} {each.threshold:.3f}" for each in album.thresholds)
+            described = describe_threshold(gallery.main_species(), gallery.clustering())
+            thresholds = gallery.thresholds()
+            if len(thresholds) > 1:
+                described = ", ".join(f"{each.species or 'others'} {each.threshold:.3f}" for each in thresholds)
     if as_json:
         print_json(asdict(result))
         return

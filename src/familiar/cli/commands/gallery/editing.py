@@ -12,15 +12,13 @@ from familiar.cli.commands.gallery.arguments import (
     identity_argument,
     label_of,
     open_to_correct,
-    resolve_faces,
 )
 from familiar.cli.console import print_json
 from familiar.cli.options import json_option
 from familiar.core.plural import pluralize
 
 if TYPE_CHECKING:  # --help imports nothing heavy
-    from familiar.core.gallery_types import CorrectionResult
-    from familiar.gallery.store.store import Store
+    from familiar.gallery import CorrectionResult, Gallery
 
 same_photo_option = click.option(
     "--same-photo", is_flag=True, help="Accept that a photo shows the identity twice, as a collage or a mirror does."
@@ -40,14 +38,9 @@ def name(folder: Path, identity: str, new_name: str, confirm: bool, as_json: boo
     Example:
       familiar gallery name album '#12' Tom --confirm
     """
-    from familiar.gallery.edits import corrections
-    from familiar.gallery.same.assignments import resolve_identity
-
     with open_to_correct(folder) as gallery:
-        with gallery.write():
-            number = resolve_identity(gallery, identity)
-            result = corrections.name_identity(gallery, number, new_name, confirm=confirm)
-        _print_result(gallery, result, f"#{number} is now", as_json)
+        result = gallery.name(identity, new_name, confirm=confirm)
+        _print_result(gallery, result, f"#{result.identity} is now", as_json)
 
 
 @click.command()
@@ -63,11 +56,9 @@ def confirm(folder: Path, faces: tuple[str, ...], as_json: bool) -> None:
     Example:
       familiar gallery confirm album 31 photos/tom.jpg
     """
-    from familiar.gallery.edits import corrections
-
-    with open_to_correct(folder) as gallery, gallery.write():
-        numbers = resolve_faces(gallery, faces)
-        corrections.confirm(gallery, numbers)
+    with open_to_correct(folder) as gallery:
+        numbers = gallery.resolve_faces(faces)
+        gallery.confirm(numbers)
     if as_json:
         print_json({"faces": numbers})
     else:
@@ -90,13 +81,8 @@ def merge(folder: Path, identity: str, others: tuple[str, ...], same_photo: bool
     Example:
       familiar gallery merge album Tom '#12' '#31'
     """
-    from familiar.gallery.edits import corrections
-    from familiar.gallery.same.assignments import resolve_identity
-
     with open_to_correct(folder) as gallery:
-        with gallery.write():
-            number, *rest = (resolve_identity(gallery, reference) for reference in (identity, *others))
-            result = corrections.merge(gallery, number, rest, same_photo=same_photo)
+        result = gallery.merge(identity, others, same_photo=same_photo)
         _print_result(gallery, result, f"{', '.join(others)} became", as_json)
 
 
@@ -115,12 +101,9 @@ def split(folder: Path, faces: tuple[str, ...], new_name: str | None, same_photo
     Example:
       familiar gallery split album 31 photos/kitty.jpg --name Kitty
     """
-    from familiar.gallery.edits import corrections
-
     with open_to_correct(folder) as gallery:
-        with gallery.write():
-            numbers = resolve_faces(gallery, faces)
-            result = corrections.split(gallery, numbers, new_name, same_photo=same_photo)
+        numbers = gallery.resolve_faces(faces)
+        result = gallery.split(numbers, new_name, same_photo=same_photo)
         _print_result(gallery, result, f"{_faces_show(len(numbers))} now", as_json)
 
 
@@ -139,13 +122,9 @@ def move(folder: Path, faces: tuple[str, ...], identity: str, same_photo: bool, 
     Example:
       familiar gallery move album 31 photos/kitty.jpg --to Kitty
     """
-    from familiar.gallery.edits import corrections
-    from familiar.gallery.same.assignments import resolve_identity
-
     with open_to_correct(folder) as gallery:
-        with gallery.write():
-            number, numbers = resolve_identity(gallery, identity), resolve_faces(gallery, faces)
-            result = corrections.move(gallery, numbers, number, same_photo=same_photo)
+        numbers = gallery.resolve_faces(faces)
+        result = gallery.move(numbers, identity, same_photo=same_photo)
         _print_result(gallery, result, f"{_faces_show(len(numbers))} now", as_json)
 
 
@@ -163,14 +142,9 @@ def reject(folder: Path, faces: tuple[str, ...], identity: str | None, as_json: 
     Example:
       familiar gallery reject album 31 --identity Tom
     """
-    from familiar.gallery.edits import corrections
-    from familiar.gallery.same.assignments import resolve_identity
-
     with open_to_correct(folder) as gallery:
-        with gallery.write():
-            number = None if identity is None else resolve_identity(gallery, identity)
-            numbers = resolve_faces(gallery, faces)
-            result = corrections.reject(gallery, numbers, number)
+        numbers = gallery.resolve_faces(faces)
+        result = gallery.reject(numbers, identity)
         _print_result(gallery, result, _faces_show(len(numbers), "does not show", "do not show"), as_json)
 
 
@@ -193,10 +167,8 @@ def undo(folder: Path, change: int | None, as_json: bool) -> None:
     Example:
       familiar gallery undo album
     """
-    from familiar.gallery.same import decisions
-
     with open_to_correct(folder) as gallery:
-        decision = decisions.undo(gallery, change)
+        decision = gallery.undo(change)
     if as_json:
         print_json(asdict(decision))
     else:
@@ -207,17 +179,14 @@ def _faces_show(count: int, singular: str = "shows", plural: str = "show") -> st
     return f"{pluralize(count, 'face')} {singular if count == 1 else plural}"
 
 
-def _print_result(gallery: "Store", result: "CorrectionResult", lead: str, as_json: bool) -> None:
+def _print_result(gallery: "Gallery", result: "CorrectionResult", lead: str, as_json: bool) -> None:
     """Print the identity that a correction was about, and how many other faces followed."""
-    from familiar.gallery.same.assignments import load_assignments
-
-    assignments = load_assignments(gallery)
     if as_json:
         print_json(
             {
                 "identity": result.identity,
-                "name": assignments.names.get(result.identity),
-                "faces": len(assignments.rows_of_identity(result.identity)),
+                "name": gallery.names().get(result.identity),
+                "faces": gallery.count_faces(result.identity),
                 "propagated_faces": result.propagated_faces,
             }
         )

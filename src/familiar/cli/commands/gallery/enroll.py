@@ -1,13 +1,12 @@
 """`familiar gallery enroll`."""
 
-from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from familiar.cli.commands.gallery.arguments import create_if_missing, folder_argument, open_album
+from familiar.cli.commands.gallery.arguments import folder_argument, open_or_create
 from familiar.cli.commands.gallery.indexing import update_index
 from familiar.cli.console import StatusLine, list_skipped, print_json
 from familiar.cli.options import FILE, album_model_option, embedding_options, json_option, species_option
@@ -15,8 +14,7 @@ from familiar.core.plural import pluralize
 
 if TYPE_CHECKING:  # --help imports nothing heavy
     from familiar.detection.detector import Detector
-    from familiar.embedding.embedder import Embedder
-    from familiar.gallery.enroll.enroll import EnrollResult
+    from familiar.gallery import EnrollResult
 
 
 @click.command()
@@ -60,24 +58,24 @@ def enroll(
       familiar gallery enroll album new-photos/
       familiar gallery enroll album --redetect --detector auto
     """
-    from familiar.gallery.enroll.gallery_model import enroll_in_album, gallery_detector
+    from familiar.gallery import Gallery
     from familiar.photos.decoding import find_photos
 
     if not photos and not redetect:
         raise click.UsageError("Missing argument 'PHOTOS...'.")
-    paths = find_photos(photos) if photos else []
-    chosen: Embedder | Sequence[str] = models
-    if paths:
-        chosen = create_if_missing(folder, models, detector, detector_model, providers, float32=float32)
+    if photos:
+        if not Gallery.exists(folder):
+            find_photos(photos)  # raises if there are none, before a gallery is created
+        gallery = open_or_create(folder, models, detector, detector_model, providers, float32=float32)
+    else:
+        gallery = Gallery.open(folder, models or None, providers=providers)
     status = StatusLine()
-    with open_album(folder, chosen, providers) as (gallery, embedder):
-        result = enroll_in_album(
-            gallery,
-            embedder,
-            paths,
+    with gallery:
+        result = gallery.enroll(
+            photos,
             detector,
-            detector_model,
-            look_again=redetect,
+            detector_model=detector_model,
+            redetect=redetect,
             flip=tta,
             species=species,
             on_batch=lambda done, _: status.show(f"processed {done:,} photos"),
@@ -85,7 +83,7 @@ def enroll(
         status.clear()
         list_skipped((*result.skipped, *result.skipped_faces))
         update_index(gallery)
-        used = gallery_detector(gallery, embedder)
+        used = gallery.detector()
         name = gallery.model_reference.detector
     if as_json:
         print_json({"gallery": folder, "detector": name} | _to_json(result, used))

@@ -32,26 +32,21 @@ def forget(folder: Path, identity: str | None, photos: tuple[str, ...], yes: boo
     Example:
       familiar gallery forget album --identity Tom
     """
-    from familiar.gallery.edits.forget import forget_identity, forget_photos
-    from familiar.gallery.edits.identity_state import read_states
-    from familiar.gallery.same.assignments import resolve_identity
-    from familiar.gallery.store.automatic_copies import damaged_files
-    from familiar.gallery.store.store import Store
+    from familiar.gallery import Gallery
 
     if (identity is None) == (not photos):
         raise click.UsageError("give either --identity or --photo")
-    with Store.open(folder) as gallery:
-        with gallery.read():
-            number = None if identity is None else resolve_identity(gallery, identity)
-            states = read_states(gallery, [] if number is None else [number])
-            subject = pluralize(len(photos), "photo") if number is None else label_of(gallery, number)
-        damaged = {path.parent.name for path in damaged_files(folder)}
+    with Gallery.open(folder) as gallery:
+        number, state, subject = None, None, pluralize(len(photos), "photo")
+        if identity is not None:
+            with gallery.read():
+                number = gallery.resolve_identity(identity)
+                state, subject = gallery.states([number])[number], label_of(gallery, number)
+        damaged = {path.parent.name for path in gallery.damaged_files()}
         if not yes:
             _ask_for_confirmation(", ".join([subject, *sorted(damaged)]))
-        if number is None:
-            result = forget_photos(gallery, [int(photo) if photo.isdecimal() else Path(photo) for photo in photos])
-        else:
-            result = forget_identity(gallery, number, states[number])
+        references = [int(photo) if photo.isdecimal() else Path(photo) for photo in photos]
+        result = gallery.forget(identity=number, photos=references, state=state)
         if result.erased:
             update_index(gallery)
     if result.erased and damaged:

@@ -32,15 +32,10 @@ def index(folder: Path, address: str | None, as_json: bool) -> None:
     Example:
       familiar gallery index album --index milvus:http://localhost:19530
     """
-    from familiar.gallery.search.external_search import drop_external_index, use_external_index
-    from familiar.gallery.store.store import Store
+    from familiar.gallery import Gallery
 
-    with Store.open(folder) as gallery:
-        if address == "local":
-            drop_external_index(gallery)
-        elif address is not None:
-            use_external_index(gallery, address)
-        result = sync_index(gallery).external
+    with Gallery.open(folder) as gallery:
+        result = sync_index(gallery, address).external
     if as_json:
         print_json({"gallery": folder, "milvus": None if result is None else asdict(result)})
     elif result is not None:

@@ -5,11 +5,10 @@ from typing import TYPE_CHECKING
 from familiar.cli.console import StatusLine, note
 
 if TYPE_CHECKING:  # --help imports nothing heavy
-    from familiar.gallery.search.index_update import IndexUpdate
-    from familiar.gallery.store.store import Store
+    from familiar.gallery import Gallery, IndexUpdate
 
 
-def update_index(gallery: "Store") -> None:
+def update_index(gallery: "Gallery") -> None:
     """Bring the index up to date; if it cannot be reached, say how to do so later."""
     from familiar.core.errors import IndexUnavailable
 
@@ -22,13 +21,15 @@ def update_index(gallery: "Store") -> None:
         )
 
 
-def sync_index(gallery: "Store") -> "IndexUpdate":
-    """Bring the index up to date, and show the progress; IndexUnavailable if it cannot be reached."""
-    from familiar.gallery.search.index_update import update_index
+def sync_index(gallery: "Gallery", address: str | None = None) -> "IndexUpdate":
+    """Bring the index up to date, or use the one at `address`; show the progress.
 
+    Raises:
+        IndexUnavailable: it cannot be reached.
+    """
     status = StatusLine()
-    result = update_index(
-        gallery,
+    result = gallery.update_index(
+        address,
         on_rows=lambda done, total: status.show(f"wrote {done:,}/{total:,} faces to Milvus"),
         on_build=lambda: status.show("building the index"),
     )

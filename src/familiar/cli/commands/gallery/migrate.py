@@ -36,16 +36,12 @@ def migrate(folder: Path, models: tuple[str, ...], tta: bool, providers: tuple[s
       familiar gallery migrate album --model runs/better
     """
     from familiar.embedding.embedder import Embedder
-    from familiar.gallery.store.store import Store
-    from familiar.gallery.transfer.migrate import migrate as migrate_gallery
+    from familiar.gallery import Gallery
 
-    with Store.open(folder) as gallery:
+    with Gallery.open(folder) as gallery:
         embedder, status = Embedder(models, providers=providers), StatusLine()
-        result = migrate_gallery(
-            gallery,
-            embedder,
-            flip=tta,
-            on_batch=lambda done: status.show(f"processed {done:,} faces or photos"),
+        result = gallery.migrate(
+            embedder, flip=tta, on_batch=lambda done: status.show(f"processed {done:,} faces or photos")
         )
         status.clear()
         list_skipped((*result.redetection.skipped, *result.redetection.skipped_faces))

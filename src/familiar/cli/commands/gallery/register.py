@@ -32,17 +32,17 @@ def register(folder: Path, table: Path | None, status: str | None, output: Path 
       familiar gallery register missing pets.csv
       familiar gallery register missing --status lost
     """
+    from familiar.gallery import Gallery
     from familiar.gallery.lost_pets.register_table import export_register, import_register, report_fields
     from familiar.gallery.lost_pets.reports import list_pets, read_status
-    from familiar.gallery.store.store import Store
 
     if table is not None and (status or output):
         raise click.UsageError("FILE.csv goes without --status and --output")
     if output is not None:
         require_parent_folder(output)
-    with Store.open(folder) as gallery:
+    with Gallery.open(folder) as gallery:
         if table is not None:
-            result = import_register(gallery, table)
+            result = import_register(gallery.database, table)
             list_skipped(result.skipped)
             if result.skipped and not result.reports:
                 raise BadDataset(f"{table}: no row could be entered; the lines above say why")
@@ -53,12 +53,12 @@ def register(folder: Path, table: Path | None, status: str | None, output: Path 
                 click.echo(f"{pluralize(result.reports, 'report')} entered{others}")
             return
         if output is not None:
-            pets = export_register(gallery, output)
+            pets = export_register(gallery.database, output)
             print_json({"output": output, "pets": pets}) if as_json else click.echo(
                 f"{output}: {pluralize(pets, 'pet')}"
             )
             return
-        listed = list_pets(gallery, None if status is None else read_status(status))
+        listed = list_pets(gallery.database, None if status is None else read_status(status))
     if as_json:
         print_json(
             [

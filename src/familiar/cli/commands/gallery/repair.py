@@ -29,11 +29,9 @@ def repair(folder: Path, model: Path | None, as_json: bool) -> None:
     Example:
       familiar gallery repair album
     """
-    from familiar.embedding.bundle import load_bundle
-    from familiar.gallery.store.space import Space
-    from familiar.gallery.transfer.repair import repair as repair_gallery
+    from familiar.gallery import Gallery
 
-    result = repair_gallery(folder, None if model is None else Space.from_metadata(load_bundle(model).metadata))
+    result = Gallery.repair(folder, model)
     if as_json:
         print_json(asdict(result))
         return

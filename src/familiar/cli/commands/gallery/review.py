@@ -14,8 +14,7 @@ from familiar.core.plural import pluralize
 from familiar.core.terminal_text import printable
 
 if TYPE_CHECKING:  # --help imports nothing heavy
-    from familiar.core.gallery_types import Question
-    from familiar.gallery.store.store import Store
+    from familiar.gallery import Gallery, Question
 
 
 @click.command()
@@ -35,8 +34,6 @@ def review(folder: Path, count: int, interactive: bool, as_json: bool) -> None:
     Example:
       familiar gallery review album --interactive
     """
-    from familiar.gallery.review.questions import estimate_answers_left, propose_questions
-
     with open_to_correct(folder) as gallery:
         if interactive:
             answered = _ask(gallery, count)
@@ -46,8 +43,8 @@ def review(folder: Path, count: int, interactive: bool, as_json: bool) -> None:
                 click.echo(f"{folder}: {pluralize(answered, 'question')} answered")
             return
         with gallery.read():  # all of one moment, whatever other programs write
-            questions = propose_questions(gallery, count)
-            answers_left = estimate_answers_left(gallery)
+            questions = gallery.questions(count)
+            answers_left = gallery.answers_left()
             paths = [_paths(gallery, question) for question in questions]
             lines = [list(_lines(gallery, question, f"{number}.")) for number, question in enumerate(questions, 1)]
         if as_json:
@@ -68,13 +65,12 @@ def review(folder: Path, count: int, interactive: bool, as_json: bool) -> None:
         click.echo(f"{folder}: no questions")
 
 
-def _ask(gallery: "Store", count: int) -> int:
+def _ask(gallery: "Gallery", count: int) -> int:
     """Ask up to `count` questions and return how many were answered.
 
     An answer may change which question is best, so the next one is computed after each.
     """
     from familiar.core.errors import FamiliarError
-    from familiar.gallery.review.questions import answer_question
 
     skipped: set[tuple[int, int]] = set()
     answered = 0
@@ -93,7 +89,7 @@ def _ask(gallery: "Store", count: int) -> int:
             skipped.add((question.first_face, question.second_face))
             continue
         try:
-            answer_question(gallery, question, key == "y")
+            gallery.answer(question, key == "y")
             answered += 1
         except FamiliarError as error:  # an earlier confirmation contradicts it, or another program changed the faces
             note(f"   not possible: {error}")
@@ -101,10 +97,8 @@ def _ask(gallery: "Store", count: int) -> int:
     return answered
 
 
-def _next_question(gallery: "Store", skipped: set[tuple[int, int]]) -> "Question | None":
-    from familiar.gallery.review.questions import propose_questions
-
-    questions = propose_questions(gallery, len(skipped) + 1)
+def _next_question(gallery: "Gallery", skipped: set[tuple[int, int]]) -> "Question | None":
+    questions = gallery.questions(len(skipped) + 1)
     return next((each for each in questions if (each.first_face, each.second_face) not in skipped), None)
 
 
@@ -116,7 +110,7 @@ def _prompt() -> str:
         return "q"
 
 
-def _lines(gallery: "Store", question: "Question", lead: str) -> Iterator[str]:
+def _lines(gallery: "Gallery", question: "Question", lead: str) -> Iterator[str]:
     first, second = _paths(gallery, question)
     if question.kind == "split":
         name = label_of(gallery, question.first)
@@ -132,6 +126,5 @@ def _lines(gallery: "Store", question: "Question", lead: str) -> Iterator[str]:
     yield f"   {printable(second)} (face {question.second_face})"
 
 
-def _paths(gallery: "Store", question: "Question") -> tuple[str, str]:
-    with gallery.read() as repository:
-        return repository.faces.row(question.first_face).path, repository.faces.row(question.second_face).path
+def _paths(gallery: "Gallery", question: "Question") -> tuple[str, str]:
+    return gallery.face(question.first_face).path, gallery.face(question.second_face).path

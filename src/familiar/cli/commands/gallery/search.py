@@ -12,16 +12,13 @@ from familiar.cli.commands.gallery.arguments import (
     folder_argument,
     format_similarity,
     label,
-    open_album,
 )
 from familiar.cli.console import print_json
 from familiar.cli.options import FILE, album_model_option, embedding_options, json_option
 from familiar.core.terminal_text import printable
 
 if TYPE_CHECKING:  # --help imports nothing heavy
-    from familiar.core.recognition_types import Hit, Match
-    from familiar.gallery.search.search import Filter
-    from familiar.gallery.store.store import Store
+    from familiar.gallery import Filter, Gallery, Hit, Match
 
 
 @click.command()
@@ -78,19 +75,17 @@ def search(
     Example:
       familiar gallery search album cat.jpg -k 5
     """
-    from familiar.gallery.search.search import search_identities, search_photos
+    from familiar.gallery import Gallery
 
     if prefix is not None and by == "identity":
         raise click.UsageError("--prefix is for --by photo")
-    with open_album(folder, models, providers) as (gallery, embedder):
+    with Gallery.open(folder, models or None, providers=providers) as gallery:
         _check_prefix(gallery, prefix)
         only = _make_filter(gallery, identities, species, since, until)
-        query = embed_best_face(
-            gallery, embedder, photo, detector, detector_model, flip=tta, face=face, species=species
-        )
-        matches = search_identities(gallery, query, k, only=only)
-        hits = search_photos(gallery, query, k, only=only, prefix=prefix) if by == "photo" else []
-        empty = not len(gallery.faces().ids)
+        query = embed_best_face(gallery, photo, detector, detector_model, flip=tta, face=face, species=species)
+        matches = gallery.identify(query, k, only=only)
+        hits = gallery.search(query, k, only=only, prefix=prefix) if by == "photo" else []
+        empty = not gallery.counts().faces
         which = "clusters of this species" if gallery.space.parts else "clusters"
     if as_json:
         known = next((match for match in matches if match.known), None)
@@ -102,19 +97,18 @@ def search(
         click.echo(line)
 
 
-def _check_prefix(gallery: "Store", prefix: int | None) -> None:
+def _check_prefix(gallery: "Gallery", prefix: int | None) -> None:
     if prefix is not None and prefix not in gallery.space.prefixes:
         valid = ", ".join(map(str, gallery.space.prefixes))
         raise click.BadParameter(f"the model's valid prefixes are {valid}", param_hint="--prefix")
 
 
 def _make_filter(
-    gallery: "Store", identities: tuple[str, ...], species: str | None, since: str | None, until: str | None
+    gallery: "Gallery", identities: tuple[str, ...], species: str | None, since: str | None, until: str | None
 ) -> "Filter":
-    from familiar.gallery.same.assignments import resolve_identity
-    from familiar.gallery.search.search import Filter
+    from familiar.gallery import Filter
 
-    numbers = tuple(resolve_identity(gallery, reference) for reference in identities) or None
+    numbers = tuple(map(gallery.resolve_identity, identities)) or None
     try:
         return Filter(numbers, species, since, until)
     except ValueError as error:

@@ -26,11 +26,10 @@ def stats(folder: Path, as_json: bool) -> None:
     Example:
       familiar gallery stats album
     """
-    from familiar.gallery.search.statistics import gallery_statistics
-    from familiar.gallery.store.store import Store
+    from familiar.gallery import Gallery
 
-    with Store.open(folder) as gallery:
-        statistics = gallery_statistics(gallery)
+    with Gallery.open(folder) as gallery:
+        statistics = gallery.statistics()
     if as_json:
         print_json({"gallery": folder} | asdict(statistics))
         return

@@ -37,16 +37,11 @@ def import_(folder: Path, sources: tuple[Path, ...], xmp: bool, as_json: bool) -
       familiar gallery import album --xmp
     """
     from familiar.core.errors import BadDataset
-    from familiar.gallery.transfer.import_export import import_csv, import_folders
-    from familiar.gallery.transfer.xmp_import import import_xmp
 
     if not xmp and len(sources) != 1:
         raise click.UsageError("Give one SOURCE, or --xmp." if sources else "Missing argument 'SOURCE', or --xmp.")
     with open_to_correct(folder) as gallery:
-        if xmp:
-            result = import_xmp(gallery, sources)
-        else:
-            result = import_folders(gallery, sources[0]) if sources[0].is_dir() else import_csv(gallery, sources[0])
+        result = gallery.import_xmp(sources) if xmp else gallery.import_labels(sources[0])
     list_skipped(result.skipped)
     if result.skipped and not result.faces:
         raise BadDataset(
@@ -97,11 +92,10 @@ def export(folder: Path, output: Path | None, copy: bool, xmp: bool, in_place: b
 
 
 def _export_xmp(folder: Path, in_place: bool, as_json: bool) -> None:
-    from familiar.gallery.store.store import Store
-    from familiar.gallery.transfer.xmp_export import export_xmp
+    from familiar.gallery import Gallery
 
-    with Store.open(folder) as gallery:
-        result = export_xmp(gallery, in_place=in_place)
+    with Gallery.open(folder) as gallery:
+        result = gallery.export_xmp(in_place=in_place)
     list_skipped(result.skipped)
     for reason in result.not_in_place:
         note(f"a sidecar instead: {reason}")
@@ -124,19 +118,17 @@ def _export_xmp(folder: Path, in_place: bool, as_json: bool) -> None:
 
 
 def _export_files(folder: Path, output: Path, copy: bool, as_json: bool) -> None:
-    from familiar.gallery.store.store import Store
-    from familiar.gallery.transfer.import_export import export_csv, export_folders
+    from familiar.gallery import Gallery
 
     if output.suffix.lower() == TABLE_SUFFIX:
         if copy:
             raise click.UsageError("--copy is for folders")
         require_parent_folder(output)
-        with Store.open(folder) as gallery:
-            faces = export_csv(gallery, output)
-        summary, document = pluralize(faces, "face"), {"faces": faces}
+    with Gallery.open(folder) as gallery:
+        result = gallery.export(output, "copy" if copy else "link")
+    if isinstance(result, int):
+        summary, document = pluralize(result, "face"), {"faces": result}
     else:
-        with Store.open(folder) as gallery:
-            result = export_folders(gallery, output, "copy" if copy else "link")
         missing = [f"{path}: missing; enroll the folder that it is in now" for path in result.missing]
         list_skipped([*missing, *result.skipped])
         summary = f"{pluralize(result.photos, 'photo')} of {pluralize(result.identities, 'identity')}"

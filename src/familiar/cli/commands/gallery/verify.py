@@ -13,7 +13,6 @@ from familiar.cli.commands.gallery.arguments import (
     format_similarity,
     identity_argument,
     label_of,
-    open_album,
 )
 from familiar.cli.console import print_json
 from familiar.cli.options import FILE, album_model_option, embedding_options, json_option
@@ -48,13 +47,12 @@ def verify(
     Example:
       familiar gallery verify album cat.jpg Tom
     """
-    from familiar.gallery.same.assignments import resolve_identity
-    from familiar.gallery.search.search import verify as verify_identity
+    from familiar.gallery import Gallery
 
-    with open_album(folder, models, providers) as (gallery, embedder):
-        number = resolve_identity(gallery, identity)
-        query = embed_best_face(gallery, embedder, photo, detector, detector_model, flip=tta, face=face)
-        result = verify_identity(gallery, query, number)
+    with Gallery.open(folder, models or None, providers=providers) as gallery:
+        number = gallery.resolve_identity(identity)
+        query = embed_best_face(gallery, photo, detector, detector_model, flip=tta, face=face)
+        result = gallery.verify(query, number)
         name = label_of(gallery, number)
     if as_json:
         print_json({"identity": number} | asdict(result))
