@@ -15,12 +15,9 @@ from statistics import median
 import numpy as np
 import pyarrow.parquet as pq
 
-from familiar.core.files import absolute_path
-from familiar.embedding.distributed.ray_engine import embed_with_ray
-from familiar.embedding.distributed.worker import EmbeddingSettings
-from familiar.embedding.embedder import Embedder
-from familiar.embedding.photos import embed_photos
-from familiar.photos.decoding import find_photos
+from familiar import Embedder, embed_photos, find_photos
+from familiar.integrations.ray.engine import embed_with_ray
+from familiar.integrations.ray.worker import EmbeddingSettings
 
 
 def main() -> None:
@@ -68,7 +65,7 @@ def measure(settings: EmbeddingSettings, photos: str, output: Path, workers: int
 
 def compare(options: argparse.Namespace, output: Path) -> None:
     """Print how far the embeddings of the best faces are from those of this process."""
-    paths = find_photos([str(absolute_path(Path(options.photos)))])
+    paths = find_photos(Path(options.photos).absolute())
     expected = embed_photos(Embedder(options.model), paths, options.detector)
     rows = {
         row["photo"]: row["embedding"]

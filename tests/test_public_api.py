@@ -20,7 +20,7 @@ PACKAGES = [
     "familiar",
     *(f"familiar.{module.name}" for module in pkgutil.iter_modules(familiar.__path__) if module.ispkg),
 ]
-INTERNAL = ("familiar.web", "familiar.cli")  # programs, not libraries
+INTERNAL = ("familiar.web", "familiar.cli", "familiar.integrations")  # programs, not libraries
 LIBRARY = [package for package in PACKAGES if package not in INTERNAL]
 NAMES = [(package, name) for package in LIBRARY for name in importlib.import_module(package).__all__]
 HEAVY = ("torch", "cv2", "onnxruntime", "matplotlib", "numpy", "PIL", "sklearn")

@@ -19,11 +19,11 @@ from familiar.embedding.embedder import Embedder
 from familiar.gallery.cluster.cluster import cluster
 from familiar.gallery.edits.corrections import name_identity
 from familiar.gallery.enroll.enroll import enroll
-from familiar.gallery.lost_pets.found_pets import photo_ids
-from familiar.gallery.lost_pets.register import enter_pet
-from familiar.gallery.lost_pets.reports import Report
 from familiar.gallery.store.space import Space
 from familiar.gallery.store.store import Store
+from familiar.integrations.lost_pets.found_pets import photo_ids
+from familiar.integrations.lost_pets.register import enter_pet
+from familiar.integrations.lost_pets.reports import Report
 from familiar.photos.decoding import find_photos, save_photo
 from serving.server import serving
 

@@ -5,7 +5,8 @@
 `import familiar` is cheap.
 
 From the lowest layer up the packages are `core`; `photos`, `metrics`, `neighbors`, `client`; `detection`, `datasets`;
-`embedding`; `loading`, `models`, `losses`, `evaluation`, `gallery`; `training`; `recipes`, `export`; `web`; `cli`.
+`embedding`; `loading`, `models`, `losses`, `evaluation`, `gallery`; `training`; `recipes`, `export`; `integrations`;
+`web`; `cli`.
 """
 
 import os

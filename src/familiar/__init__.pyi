@@ -12,7 +12,11 @@ from .core.calibration import (
     Threshold,
 )
 from .core.errors import (
+    BadDataset,
+    CannotWrite,
     FamiliarError,
+    SpaceMismatch,
+    UnreadablePhoto,
 )
 from .core.types import (
     Box,
@@ -63,8 +67,10 @@ from .photos.decoding import (
 )
 
 __all__ = [
+    "BadDataset",
     "Box",
     "Bundle",
+    "CannotWrite",
     "Crop",
     "Detector",
     "Embedder",
@@ -72,7 +78,9 @@ __all__ = [
     "FamiliarError",
     "Gallery",
     "Photo",
+    "SpaceMismatch",
     "Threshold",
+    "UnreadablePhoto",
     "align",
     "build_detector",
     "cluster",

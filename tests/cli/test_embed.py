@@ -1,4 +1,4 @@
-"""`familiar embed`: what the command hands over to Ray (tests/embedding/distributed), and where networks run."""
+"""`familiar embed`: what the command hands over to Ray (tests/integrations/ray), and where networks run."""
 
 from pathlib import Path
 from typing import Any
@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from familiar.core.errors import BadBundle
-from familiar.embedding.distributed import ray_engine
-from familiar.embedding.distributed.ray_engine import EmbeddedParts
+from familiar.integrations.ray import engine
+from familiar.integrations.ray.engine import EmbeddedParts
 from support.cli import Familiar
 from support.color_album import draw_album
 
@@ -19,7 +19,7 @@ def test_urls_reach_the_engine_as_they_are(familiar: Familiar, tmp_path: Path, m
         sources.extend(photos)
         return EmbeddedParts(2, 3, 1, known=4, changed=0)
 
-    monkeypatch.setattr(ray_engine, "embed_with_ray", record)
+    monkeypatch.setattr(engine, "embed_with_ray", record)
     output = tmp_path / "out"
     done = familiar("embed", "s3://bucket/cats", "photos", "--model", "pet-nano", "--engine", "ray", "-o", output)
     assert done.code == 0, done.err

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from familiar.gallery.lost_pets.reports import find_pet
 from familiar.gallery.store.store import Store
+from familiar.integrations.lost_pets.reports import find_pet
 from support.cli import Familiar
 from support.color_album import draw_photo
 from support.html import Page

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from familiar.cli.commands.watch import describe
-from familiar.gallery.watching import watch as watch_module
-from familiar.gallery.watching.events import (
+from familiar.integrations.watch import watch as watch_module
+from familiar.integrations.watch.events import (
     EditEvent,
     EnrollEvent,
     Event,

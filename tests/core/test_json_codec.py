@@ -23,7 +23,6 @@ from familiar.core.recognition_types import EmbeddedFace, Hit, PhotoVerification
 from familiar.core.species_means import SpeciesMeans
 from familiar.datasets.folders import DataSpec
 from familiar.embedding.bundle import BundleMetadata
-from familiar.embedding.distributed.parts import EmbeddedWith
 from familiar.gallery.same.calibration import GalleryFit
 from familiar.gallery.store.external_index import ExternalIndex
 from familiar.gallery.store.model_reference import ModelReference
@@ -335,7 +334,6 @@ WRITTEN = [
     BundleMetadata,
     Calibration,
     DataSpec,
-    EmbeddedWith,
     ExternalIndex,
     ModelReference,
     GalleryFit,

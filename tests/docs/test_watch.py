@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from familiar.cli.commands.watch import watch
-from familiar.gallery.watching.events import EVENTS, Event, Sighting
-from familiar.gallery.watching.webhooks import sign
+from familiar.integrations.watch.events import EVENTS, Event, Sighting
+from familiar.integrations.watch.webhooks import sign
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "how-to" / "watch-a-folder.md").read_text()

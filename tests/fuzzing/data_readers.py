@@ -167,12 +167,12 @@ def _parquet_seeds() -> list[bytes]:
 
 
 def _prepare_embedding_parts(folder: Path) -> Read:
-    from familiar.embedding.distributed.parts import count_rows, read_columns, read_embedded_with
+    from familiar.integrations.ray.parts import count_rows, read_part
 
     def scan(path: Path) -> None:
-        read_embedded_with(path)
         count_rows(path)
-        read_columns(path).to_pydict()
+        _, table = read_part(path)
+        table.to_pydict()
 
     return reading_file(folder / "part.parquet", scan)
 
@@ -180,7 +180,7 @@ def _prepare_embedding_parts(folder: Path) -> Read:
 def _embedding_part() -> bytes:
     from tempfile import TemporaryDirectory
 
-    from familiar.embedding.distributed.parts import COLUMNS, EmbeddedWith, write_part
+    from familiar.integrations.ray.parts import COLUMNS, write_part
 
     row = dict.fromkeys(COLUMNS) | {"photo": "a.jpg", "size_bytes": 5, "modified_ns": 7, "face": 1, "score": 0.5}
     row |= {"box_xyxy_px": [0.0, 0.0, 4.0, 4.0], "quality": 0.5, "embedding": [0.6, 0.8], "file_id": "f"}
@@ -189,7 +189,7 @@ def _embedding_part() -> bytes:
         write_part(
             path,
             [row, row | {"face": None, "embedding": None, "error": "no face"}],
-            EmbeddedWith("s", 2, ("f",), "none", False),
+            {"space_id": "s", "embedding_dim": 2, "file_ids": ["f"], "detector": "none", "flip": False},
         )
         return path.read_bytes()
 

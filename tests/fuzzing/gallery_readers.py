@@ -32,7 +32,7 @@ def _prepare_labels(folder: Path) -> Read:
 
 
 def _prepare_register(folder: Path) -> Read:
-    from familiar.gallery.lost_pets.register_table import import_register
+    from familiar.integrations.lost_pets.register_table import import_register
 
     gallery = _gallery(folder)
     return reading_file(folder / "register.csv", lambda path: import_register(gallery, path))

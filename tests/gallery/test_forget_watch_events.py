@@ -9,7 +9,7 @@ from familiar.gallery.edits import corrections
 from familiar.gallery.edits.forget import forget_identity, forget_photos
 from familiar.gallery.edits.manual_faces import delete_face
 from familiar.gallery.store.store import Store
-from familiar.gallery.watching.outbox import add_event, complete_events
+from familiar.integrations.watch.outbox import add_event, complete_events
 from support.small_gallery import draw_individuals, enroll_vectors
 
 NAME = "Schnurrhilde"

@@ -7,17 +7,17 @@ import pytest
 
 from familiar.core.errors import Contradiction, FamiliarError, NotInGallery
 from familiar.gallery.edits import corrections
-from familiar.gallery.lost_pets.candidates import (
+from familiar.gallery.search.search import search_identities
+from familiar.gallery.store.store import Store
+from familiar.integrations.lost_pets.candidates import (
     PetFilter,
     compare_pets,
     is_impossible,
     rank_candidates,
     rank_pets,
 )
-from familiar.gallery.lost_pets.register import dismiss, reunite, set_reports
-from familiar.gallery.lost_pets.reports import Report
-from familiar.gallery.search.search import search_identities
-from familiar.gallery.store.store import Store
+from familiar.integrations.lost_pets.register import dismiss, reunite, set_reports
+from familiar.integrations.lost_pets.reports import Report
 from support.pet_register import add_pet
 from support.small_gallery import SPACE, UNCALIBRATED_SPACE, draw_individuals, enroll_vectors
 

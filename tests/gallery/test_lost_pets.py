@@ -10,7 +10,10 @@ from familiar.core.errors import Contradiction, NoFaceFound, NotInGallery, Share
 from familiar.gallery.cluster.cluster import cluster
 from familiar.gallery.edits import corrections
 from familiar.gallery.edits.forget import forget_identity, forget_photos
-from familiar.gallery.lost_pets.register import (
+from familiar.gallery.same.decisions import decisions, undo
+from familiar.gallery.store.store import Store
+from familiar.gallery.transfer.check import check
+from familiar.integrations.lost_pets.register import (
     add_photos,
     dismiss,
     dismissed_pets,
@@ -20,10 +23,14 @@ from familiar.gallery.lost_pets.register import (
     reunite,
     set_reports,
 )
-from familiar.gallery.lost_pets.reports import MAX_CHARACTERS, Report, find_pet, has_reports, list_pets, read_status
-from familiar.gallery.same.decisions import decisions, undo
-from familiar.gallery.store.store import Store
-from familiar.gallery.transfer.check import check
+from familiar.integrations.lost_pets.reports import (
+    MAX_CHARACTERS,
+    Report,
+    find_pet,
+    has_reports,
+    list_pets,
+    read_status,
+)
 from support.pet_register import add_pet
 from support.small_gallery import draw_individuals, enroll_in_one_photo, enroll_vectors, identity_of, rows
 

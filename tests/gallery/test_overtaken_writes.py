@@ -19,9 +19,6 @@ from familiar.gallery.edits.forget import forget_identity
 from familiar.gallery.edits.identity_state import NO_IDENTITY, check_identity_of_faces, check_states, read_states
 from familiar.gallery.enroll.enroll import enroll
 from familiar.gallery.gallery import Gallery
-from familiar.gallery.lost_pets import found_pets, register_table
-from familiar.gallery.lost_pets.register import set_reports
-from familiar.gallery.lost_pets.reports import Report
 from familiar.gallery.review import questions
 from familiar.gallery.review.questions import answer_question
 from familiar.gallery.same import calibration as calibration_module
@@ -31,6 +28,9 @@ from familiar.gallery.store import connection as connection_module
 from familiar.gallery.store.space import Space
 from familiar.gallery.store.store import Store
 from familiar.gallery.transfer import import_export, migrate, xmp_import
+from familiar.integrations.lost_pets import found_pets, register_table
+from familiar.integrations.lost_pets.register import set_reports
+from familiar.integrations.lost_pets.reports import Report
 from support.small_gallery import (
     draw_individuals,
     embedder_returning,

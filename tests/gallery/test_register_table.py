@@ -8,17 +8,17 @@ from hypothesis import strategies as st
 
 from familiar.core.errors import BadDataset
 from familiar.gallery.edits import corrections
-from familiar.gallery.lost_pets.candidates import PetFilter
-from familiar.gallery.lost_pets.register import set_reports
-from familiar.gallery.lost_pets.register_table import (
+from familiar.gallery.same.decisions import decisions, undo
+from familiar.gallery.store.store import Store
+from familiar.integrations.lost_pets.candidates import PetFilter
+from familiar.integrations.lost_pets.register import set_reports
+from familiar.integrations.lost_pets.register_table import (
     COLUMNS,
     RegisterImportResult,
     export_register,
     import_register,
 )
-from familiar.gallery.lost_pets.reports import Report, find_pet, has_reports, list_pets
-from familiar.gallery.same.decisions import decisions, undo
-from familiar.gallery.store.store import Store
+from familiar.integrations.lost_pets.reports import Report, find_pet, has_reports, list_pets
 from support.small_gallery import SPACE, draw_individuals, enroll_vectors
 
 

@@ -18,11 +18,11 @@ from familiar.core.vectors import normalize
 from familiar.gallery.cluster.cluster import cluster
 from familiar.gallery.edits import corrections, manual_faces
 from familiar.gallery.edits.forget import forget_identity, forget_photos
-from familiar.gallery.lost_pets import register
-from familiar.gallery.lost_pets.reports import Report, find_pet
 from familiar.gallery.review.questions import answer_question, propose_questions
 from familiar.gallery.same.decisions import decisions, undo
 from familiar.gallery.store.store import Store
+from familiar.integrations.lost_pets import register
+from familiar.integrations.lost_pets.reports import Report, find_pet
 from support.property_tests import expensive
 from support.small_gallery import (
     DECISION_TABLES,

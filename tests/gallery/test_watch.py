@@ -12,8 +12,8 @@ from familiar.gallery.cluster.cluster import cluster
 from familiar.gallery.edits.corrections import name_identity
 from familiar.gallery.edits.forget import forget_photos
 from familiar.gallery.store.store import Store
-from familiar.gallery.watching import events, outbox, watch
-from familiar.gallery.watching.settings import watch_lock
+from familiar.integrations.watch import events, outbox, watch
+from familiar.integrations.watch.settings import watch_lock
 from support.color_album import draw_photo
 from support.watched_folder import SETTLE_SECONDS, WatchedFolder, replay, unique
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from familiar.gallery.watching import notices as notices_module
-from familiar.gallery.watching.disk import Disk
-from familiar.gallery.watching.notices import ChangeNotices
+from familiar.integrations.watch import notices as notices_module
+from familiar.integrations.watch.disk import Disk
+from familiar.integrations.watch.notices import ChangeNotices
 
 pytest.importorskip("watchfiles")
 pytestmark = pytest.mark.slow

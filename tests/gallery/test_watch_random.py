@@ -11,7 +11,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from familiar.gallery.store.photos import path_before_replacement
-from familiar.gallery.watching.disk import Disk
+from familiar.integrations.watch.disk import Disk
 from support.color_album import RGB_U8, draw_photo
 from support.mean_color_bundle import CALIBRATED, write_mean_color_bundle
 from support.property_tests import expensive

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from familiar.core.errors import FamiliarError
-from familiar.gallery.watching import outbox, webhooks
-from familiar.gallery.watching.webhooks import Webhook, check_url, destination_of
+from familiar.integrations.watch import outbox, webhooks
+from familiar.integrations.watch.webhooks import Webhook, check_url, destination_of
 from support.watched_folder import WatchedFolder
 from support.webhook_receiver import Receiver, running_receiver
 

@@ -12,7 +12,8 @@ from typing import Any
 
 import familiar
 
-NOT_LIBRARIES = ("cli", "web", "__main__")  # used as commands and over HTTP: those have pages of their own
+# Used as commands and over HTTP: those have pages of their own.
+NOT_LIBRARIES = ("cli", "web", "integrations", "__main__")
 GITHUB_COMMENT = "<!-- The site shows the docstrings of these. -->"
 
 

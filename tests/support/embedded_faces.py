@@ -7,12 +7,9 @@ from typing import Any
 import numpy as np
 
 from familiar.core.vectors import normalize
-from familiar.embedding.distributed.parts import EmbeddedWith, write_part
 from familiar.embedding.embedder import Embedder
-
-
-def _embedded_with(model: Embedder) -> EmbeddedWith:
-    return EmbeddedWith(model.space[0], model.space[1], (model.bundle.file_id,), "none", False)
+from familiar.integrations.ray.parts import write_part
+from familiar.integrations.ray.worker import EmbeddingSettings
 
 
 def write_faces(
@@ -26,6 +23,7 @@ def write_faces(
     """Write faces in parts of 50, one blurred, and a photo without one; return the individual of each photo."""
     folder.mkdir(parents=True, exist_ok=True)
     generator, dim = np.random.default_rng(0), model.space[1]
+    _, _, embedded_with = EmbeddingSettings(model.names, "none").open()
     rows: list[dict[str, Any]] = []
     true: dict[str, tuple[str | None, int]] = {}
     for kind in species:
@@ -41,5 +39,5 @@ def write_faces(
     rows.insert(3, {"photo": "/photos/empty.jpg", "error": "no face found"})
     rows.insert(7, rows[0] | {"photo": "/photos/blurred.jpg", "quality": 0.01})
     for start in range(0, len(rows), 50):
-        write_part(folder / f"part-{start:04d}.parquet", rows[start : start + 50], _embedded_with(model))
+        write_part(folder / f"part-{start:04d}.parquet", rows[start : start + 50], embedded_with)
     return true

@@ -34,8 +34,8 @@ from familiar.gallery.search.listing import counts
 from familiar.gallery.store import automatic_copies, store
 from familiar.gallery.store.connection import DATABASE, Connection, connect
 from familiar.gallery.store.store import Store
-from familiar.gallery.watching.settings import WatchSettings, watch_lock
-from familiar.gallery.watching.watch import FolderWatch
+from familiar.integrations.watch.settings import WatchSettings, watch_lock
+from familiar.integrations.watch.watch import FolderWatch
 from familiar.photos.decoding import save_photo
 from familiar.web.settings import Settings
 from support.color_album import SquareDetector

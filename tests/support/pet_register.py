@@ -5,9 +5,9 @@ from pathlib import Path
 
 from familiar.datasets.synthetic import SyntheticPhoto
 from familiar.gallery.edits import corrections
-from familiar.gallery.lost_pets.register import set_reports
-from familiar.gallery.lost_pets.reports import Report
 from familiar.gallery.store.store import Store
+from familiar.integrations.lost_pets.register import set_reports
+from familiar.integrations.lost_pets.reports import Report
 from familiar.photos.decoding import save_photo
 from support.small_gallery import draw_individuals, enroll_vectors
 

@@ -8,10 +8,10 @@ from pathlib import Path
 from familiar.embedding.embedder import Embedder
 from familiar.gallery.store.space import Space
 from familiar.gallery.store.store import Store
-from familiar.gallery.watching import events
-from familiar.gallery.watching.events import Event
-from familiar.gallery.watching.settings import WatchSettings
-from familiar.gallery.watching.watch import FolderWatch
+from familiar.integrations.watch import events
+from familiar.integrations.watch.events import Event
+from familiar.integrations.watch.settings import WatchSettings
+from familiar.integrations.watch.watch import FolderWatch
 from support.color_album import draw_photo
 
 SETTLE_SECONDS = 2.0

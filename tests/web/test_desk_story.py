@@ -11,11 +11,11 @@ from playwright.sync_api import Browser, Page, expect
 
 from familiar.embedding.embedder import Embedder
 from familiar.gallery.enroll.enroll import enroll
-from familiar.gallery.lost_pets.register import dismissed_pets
-from familiar.gallery.lost_pets.reports import list_pets
 from familiar.gallery.store.space import Space
 from familiar.gallery.store.store import Store
 from familiar.gallery.transfer.import_export import import_folders
+from familiar.integrations.lost_pets.register import dismissed_pets
+from familiar.integrations.lost_pets.reports import list_pets
 from familiar.photos.decoding import find_photos
 from familiar.web.settings import Settings
 from support.pet_register import draw_register

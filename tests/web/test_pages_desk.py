@@ -10,11 +10,11 @@ from starlette.testclient import TestClient
 
 from familiar.gallery import Gallery
 from familiar.gallery.edits.corrections import name_identity
-from familiar.gallery.lost_pets.register import dismissed_pets, set_reports
-from familiar.gallery.lost_pets.reports import Pet, Report, list_pets
 from familiar.gallery.search import search
 from familiar.gallery.store.model_reference import NO_REFERENCE
 from familiar.gallery.store.store import Store
+from familiar.integrations.lost_pets.register import dismissed_pets, set_reports
+from familiar.integrations.lost_pets.reports import Pet, Report, list_pets
 from familiar.web.settings import Limits, Settings
 from support.color_album import draw_photo
 from support.html import BROWSER, Answer, Page, text_of

@@ -10,10 +10,10 @@ import pytest
 from starlette.testclient import TestClient
 
 from familiar.gallery.edits import corrections
-from familiar.gallery.lost_pets.register import set_reports
-from familiar.gallery.lost_pets.reports import Report, find_pet
 from familiar.gallery.same.decisions import decisions
 from familiar.gallery.store.store import Store
+from familiar.integrations.lost_pets.register import set_reports
+from familiar.integrations.lost_pets.reports import Report, find_pet
 from support.small_gallery import rows
 from support.web_forms import post
 

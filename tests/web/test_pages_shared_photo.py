@@ -11,10 +11,10 @@ from starlette.testclient import TestClient
 
 from familiar.gallery.cluster.cluster import cluster
 from familiar.gallery.edits import corrections
-from familiar.gallery.lost_pets.register import set_reports
-from familiar.gallery.lost_pets.reports import Report
 from familiar.gallery.same.decisions import undo
 from familiar.gallery.store.store import Store
+from familiar.integrations.lost_pets.register import set_reports
+from familiar.integrations.lost_pets.reports import Report
 from support.small_gallery import identity_of
 from support.web_forms import flash_of, post, redirect_of, unassign
 

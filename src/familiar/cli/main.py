@@ -67,6 +67,7 @@ EXTRA_OF = {  # which extra brings a package that may be missing
     "fsspec": "shards",
     "pyarrow": "shards",
     "ray": "ray",
+    "filelock": "ray",
     "pymilvus": "milvus",
     "fastapi": "serve",
     "httptools": "serve",

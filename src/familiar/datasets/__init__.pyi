@@ -1,5 +1,5 @@
 from .duplicates import find_duplicates
-from .folders import DataSpec, IdentityTable, scan_folders
+from .folders import DataSpec, IdentityTable, open_photo, scan_folders
 from .inspection import Inspection, inspect_table
 from .pairs import read_lfw_folds, read_lfw_pairs, read_lfw_people
 from .split import Split, split_by_identity
@@ -14,6 +14,7 @@ __all__ = [
     "SyntheticSource",
     "find_duplicates",
     "inspect_table",
+    "open_photo",
     "read_lfw_folds",
     "read_lfw_pairs",
     "read_lfw_people",

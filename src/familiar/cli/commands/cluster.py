@@ -51,8 +51,8 @@ def cluster(embeddings: Path, models: tuple[str, ...], output: Path, share: tupl
       familiar cluster embeddings/ --model pet-mobile --output clusters.parquet
     """
     from familiar.core.plural import pluralize
-    from familiar.embedding.distributed.clusters import cluster_parts
     from familiar.embedding.embedder import Embedder
+    from familiar.integrations.ray.clusters import cluster_parts
 
     require_parent_folder(output)
     status = StatusLine()

@@ -18,9 +18,9 @@ from familiar.cli.options import (
 )
 
 if TYPE_CHECKING:  # --help imports nothing heavy
-    from familiar.embedding.distributed.worker import EmbeddingSettings
     from familiar.embedding.embedder import Embedder
     from familiar.embedding.photos import EmbedResult
+    from familiar.integrations.ray.worker import EmbeddingSettings
 
 
 @click.command()
@@ -67,16 +67,10 @@ def embed(
       familiar embed photos/ --model pet-mobile --engine ray --output embeddings/
     """
     if engine == "ray":
-        from familiar.embedding.distributed.worker import EmbeddingSettings
+        from familiar.integrations.ray.worker import EmbeddingSettings
 
-        detector_file = None if detector_model is None else str(detector_model)
-        _embed_with_ray(
-            EmbeddingSettings(models, detector, detector_file, tta, species, providers=providers),
-            photos,
-            output,
-            workers,
-            as_json,
-        )
+        settings = EmbeddingSettings(models, detector, detector_model, tta, species, providers)
+        _embed_with_ray(settings, photos, output, workers, as_json)
         return
     if workers is not None:
         raise click.UsageError("--workers needs --engine ray")
@@ -122,7 +116,7 @@ def _embed_with_ray(
     settings: "EmbeddingSettings", photos: tuple[str, ...], output: Path, workers: int | None, as_json: bool
 ) -> None:
     from familiar.core.plural import pluralize
-    from familiar.embedding.distributed.ray_engine import embed_with_ray
+    from familiar.integrations.ray.engine import embed_with_ray
 
     status = StatusLine()
     result = embed_with_ray(

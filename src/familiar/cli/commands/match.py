@@ -14,8 +14,8 @@ from familiar.core.plural import pluralize
 from familiar.core.terminal_text import printable
 
 if TYPE_CHECKING:  # --help imports nothing heavy
-    from familiar.gallery.lost_pets.candidates import Candidate
-    from familiar.gallery.lost_pets.found_pets import FoundPet
+    from familiar.integrations.lost_pets.candidates import Candidate
+    from familiar.integrations.lost_pets.found_pets import FoundPet
 
 
 @click.command()
@@ -78,9 +78,14 @@ def match(
     from datetime import date
 
     from familiar.gallery import Gallery
-    from familiar.gallery.lost_pets.candidates import PetFilter
-    from familiar.gallery.lost_pets.found_pets import list_found_pets, save_found_pet, search_found_pet, write_pages
-    from familiar.gallery.lost_pets.reports import Report
+    from familiar.integrations.lost_pets.candidates import PetFilter
+    from familiar.integrations.lost_pets.found_pets import (
+        list_found_pets,
+        save_found_pet,
+        search_found_pet,
+        write_pages,
+    )
+    from familiar.integrations.lost_pets.reports import Report
 
     only = PetFilter(species or "", location or "", since or "", until or "")
     report = Report("found", species or "", found_at, found_on) if name or found_at or found_on else None
@@ -130,7 +135,7 @@ def match(
 
 def _document(pet: "FoundPet") -> dict[str, Any]:
     """Return what --json prints about one found pet."""
-    from familiar.gallery.lost_pets.register_table import report_fields
+    from familiar.integrations.lost_pets.register_table import report_fields
 
     ranking, photos = pet.ranking, [*map(str, pet.faces)]
     return {

@@ -18,8 +18,8 @@ from familiar.core.plural import pluralize
 from familiar.core.terminal_text import one_line, printable
 
 if TYPE_CHECKING:  # --help imports nothing heavy
-    from familiar.gallery.watching.events import Event, Sighting
-    from familiar.gallery.watching.watch import FolderWatch
+    from familiar.integrations.watch.events import Event, Sighting
+    from familiar.integrations.watch.watch import FolderWatch
 
 _MIN_SECRET_BYTES = 16
 
@@ -82,9 +82,9 @@ def watch(
     Example:
       familiar watch photos/ --gallery album
     """
-    from familiar.gallery.watching.settings import WatchSettings, watch_lock
-    from familiar.gallery.watching.watch import FolderWatch
-    from familiar.gallery.watching.webhooks import check_url
+    from familiar.integrations.watch.settings import WatchSettings, watch_lock
+    from familiar.integrations.watch.watch import FolderWatch
+    from familiar.integrations.watch.webhooks import check_url
 
     for folder in folders:
         if folder.is_file():
@@ -145,7 +145,7 @@ def _stopped_by_signals(watching: "FolderWatch") -> Iterator[None]:
 
 
 def _print_json_line(event: "Event") -> None:
-    from familiar.gallery.watching.events import to_json_line
+    from familiar.integrations.watch.events import to_json_line
 
     click.echo(to_json_line(event))  # flushes each line
 
@@ -157,7 +157,7 @@ def _print_text(event: "Event") -> None:
 
 def describe(event: "Event") -> str:
     """Describe an event in one line."""
-    from familiar.gallery.watching import events
+    from familiar.integrations.watch import events
 
     match event:
         case events.StartEvent():

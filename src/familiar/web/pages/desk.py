@@ -13,10 +13,10 @@ from familiar.core.gallery_types import SkippedPhoto
 from familiar.detection.detector import looked_for
 from familiar.detection.faces import DetectedFaces
 from familiar.gallery import Gallery
-from familiar.gallery.lost_pets.candidates import Candidate, rank_candidates
-from familiar.gallery.lost_pets.found_pets import photo_ids
-from familiar.gallery.lost_pets.register import enter_pet
-from familiar.gallery.lost_pets.reports import MAX_CHARACTERS, Pet, Report, Status, list_pets
+from familiar.integrations.lost_pets.candidates import Candidate, rank_candidates
+from familiar.integrations.lost_pets.found_pets import photo_ids
+from familiar.integrations.lost_pets.register import enter_pet
+from familiar.integrations.lost_pets.reports import MAX_CHARACTERS, Pet, Report, Status, list_pets
 from familiar.web.pages.assignment_forms import Name
 from familiar.web.pages.flash import read_flash, url_with_flash
 from familiar.web.pages.render import render_page

@@ -12,10 +12,17 @@ from fastapi.responses import HTMLResponse, RedirectResponse, Response
 from familiar.core.errors import NotInGallery, UnreadablePhoto
 from familiar.core.gallery_types import GalleryFace, GalleryPhoto
 from familiar.gallery import Gallery, IdentityState
-from familiar.gallery.lost_pets import register
-from familiar.gallery.lost_pets.candidates import OPPOSITE, Candidate, PetFilter, Ranking, compare_pets, rank_candidates
-from familiar.gallery.lost_pets.printable_page import PRINTED_SIDE_PX, PageCandidate, printable_page
-from familiar.gallery.lost_pets.reports import MAX_CHARACTERS, Pet, Report, find_pet
+from familiar.integrations.lost_pets import register
+from familiar.integrations.lost_pets.candidates import (
+    OPPOSITE,
+    Candidate,
+    PetFilter,
+    Ranking,
+    compare_pets,
+    rank_candidates,
+)
+from familiar.integrations.lost_pets.printable_page import PRINTED_SIDE_PX, PageCandidate, printable_page
+from familiar.integrations.lost_pets.reports import MAX_CHARACTERS, Pet, Report, find_pet
 from familiar.web.errors import HttpProblem
 from familiar.web.middleware.headers import CSP_HEADER, SANDBOX_POLICY
 from familiar.web.middleware.login import local_path

@@ -15,7 +15,7 @@ from familiar.core.gallery_types import Counts, Decision
 from familiar.core.likelihood import likelihood
 from familiar.core.templating import template_environment
 from familiar.gallery import Gallery
-from familiar.gallery.lost_pets.reports import has_reports
+from familiar.integrations.lost_pets.reports import has_reports
 from familiar.web.errors import HttpProblem, kebab, problem_headers
 from familiar.web.middleware import csrf_token
 from familiar.web.service import Service, get_service

@@ -33,8 +33,8 @@ def register(folder: Path, table: Path | None, status: str | None, output: Path 
       familiar gallery register missing --status lost
     """
     from familiar.gallery import Gallery
-    from familiar.gallery.lost_pets.register_table import export_register, import_register, report_fields
-    from familiar.gallery.lost_pets.reports import list_pets, read_status
+    from familiar.integrations.lost_pets.register_table import export_register, import_register, report_fields
+    from familiar.integrations.lost_pets.reports import list_pets, read_status
 
     if table is not None and (status or output):
         raise click.UsageError("FILE.csv goes without --status and --output")

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from familiar.core.likelihood import likelihood
 from familiar.core.templating import render_template
-from familiar.gallery.lost_pets.candidates import Candidate
-from familiar.gallery.lost_pets.reports import Report
+from familiar.integrations.lost_pets.candidates import Candidate
+from familiar.integrations.lost_pets.reports import Report
 
 CHECKS = (
     "markings and coat",

@@ -15,8 +15,8 @@ from familiar.gallery.enroll.photo_writing import WrittenPhoto
 from familiar.gallery.search import listing
 from familiar.gallery.store.repository import Repository
 from familiar.gallery.store.store import Store
-from familiar.gallery.watching.disk import FileStatus
-from familiar.gallery.watching.events import Event, Sighting, parse_event
+from familiar.integrations.watch.disk import FileStatus
+from familiar.integrations.watch.events import Event, Sighting, parse_event
 
 MAX_EVENTS = 100_000  # kept for a webhook that does not answer, some 50 MB
 _BATCH = 20  # events between two writes: a killed watch delivers as many again at most

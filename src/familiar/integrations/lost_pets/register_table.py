@@ -11,10 +11,10 @@ from familiar.core.csv_rows import read_rows
 from familiar.core.errors import BadDataset, FamiliarError
 from familiar.core.files import write_atomically
 from familiar.core.terminal_text import printable
-from familiar.gallery.lost_pets.register import set_reports
-from familiar.gallery.lost_pets.reports import Report, list_pets
 from familiar.gallery.same.assignments import resolve_identity
 from familiar.gallery.store.store import Store
+from familiar.integrations.lost_pets.register import set_reports
+from familiar.integrations.lost_pets.reports import Report, list_pets
 
 FIELD_OF_COLUMN = {
     "status": "status",

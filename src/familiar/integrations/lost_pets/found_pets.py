@@ -14,7 +14,9 @@ from familiar.detection.detector import Detector, looked_for
 from familiar.embedding.embedder import Embedder
 from familiar.embedding.photos import stack_embeddings
 from familiar.gallery.enroll.enroll import enroll
-from familiar.gallery.lost_pets.candidates import (
+from familiar.gallery.search import listing
+from familiar.gallery.store.store import Store
+from familiar.integrations.lost_pets.candidates import (
     FOUND_PET,
     NO_PET_FILTER,
     Candidate,
@@ -22,11 +24,9 @@ from familiar.gallery.lost_pets.candidates import (
     Ranking,
     rank_pets,
 )
-from familiar.gallery.lost_pets.printable_page import PRINTED_SIDE_PX, PageCandidate, printable_page
-from familiar.gallery.lost_pets.register import PERSON, dismiss, dismissed_pets, enter_pet
-from familiar.gallery.lost_pets.reports import Pet, Report, list_pets
-from familiar.gallery.search import listing
-from familiar.gallery.store.store import Store
+from familiar.integrations.lost_pets.printable_page import PRINTED_SIDE_PX, PageCandidate, printable_page
+from familiar.integrations.lost_pets.register import PERSON, dismiss, dismissed_pets, enter_pet
+from familiar.integrations.lost_pets.reports import Pet, Report, list_pets
 from familiar.photos.decoding import PHOTO_SUFFIXES, find_photos
 from familiar.photos.thumbnails import crop_face, encode_jpeg
 

@@ -9,11 +9,11 @@ from familiar.core.errors import Contradiction, NoFaceFound
 from familiar.core.gallery_types import GalleryFace
 from familiar.core.names import unify_spelling
 from familiar.gallery.edits.corrections import create_identity, merge_all, reassign, set_name
-from familiar.gallery.lost_pets.reports import Report, find_pet
 from familiar.gallery.same.assignments import check_identities, load_assignments
 from familiar.gallery.same.decisions import decision
 from familiar.gallery.store.repository import Repository
 from familiar.gallery.store.store import Store
+from familiar.integrations.lost_pets.reports import Report, find_pet
 
 PERSON = "person"
 """The detector's label of people, who may be on a pet's photo too."""

@@ -26,13 +26,13 @@ from familiar.gallery.search.index_update import update_index
 from familiar.gallery.store.photos import PhotoRow, path_before_replacement
 from familiar.gallery.store.repository import Repository
 from familiar.gallery.store.store import Store
-from familiar.gallery.watching import outbox
-from familiar.gallery.watching.comparison import Comparison, Memory, compare
-from familiar.gallery.watching.disk import NO_STATUS, Disk
-from familiar.gallery.watching.events import Event
-from familiar.gallery.watching.notices import ChangeNotices, can_notice
-from familiar.gallery.watching.settings import WatchSettings
-from familiar.gallery.watching.webhooks import Webhook, destination_of
+from familiar.integrations.watch import outbox
+from familiar.integrations.watch.comparison import Comparison, Memory, compare
+from familiar.integrations.watch.disk import NO_STATUS, Disk
+from familiar.integrations.watch.events import Event
+from familiar.integrations.watch.notices import ChangeNotices, can_notice
+from familiar.integrations.watch.settings import WatchSettings
+from familiar.integrations.watch.webhooks import Webhook, destination_of
 
 POLL_SECONDS = 10.0  # between two searches of the folders where the system gives no notices
 FULL_SCAN_SECONDS = 300.0  # where it does

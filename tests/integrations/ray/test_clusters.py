@@ -9,9 +9,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from familiar.core.errors import BadDataset, CannotWrite, SpaceMismatch
-from familiar.embedding.distributed import clusters as clusters_module
-from familiar.embedding.distributed.clusters import NO_CLUSTER, cluster_parts
 from familiar.embedding.embedder import Embedder
+from familiar.integrations.ray.clusters import NO_CLUSTER, cluster_parts
 from familiar.metrics.clustering import contingency
 from familiar.neighbors.large_clustering import LargeClustering
 from support.embedded_faces import write_faces
@@ -37,7 +36,7 @@ def test_each_species_is_clustered_by_itself(
     model: Embedder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, in_memory: bool
 ):
     if not in_memory:
-        monkeypatch.setattr(clusters_module, "MAX_IN_MEMORY", 0)
+        monkeypatch.setattr("familiar.neighbors.large_album.MAX_IN_MEMORY", 0)
     true = write_faces(tmp_path / "faces", model, species=("cat", "dog"))
     results = cluster_parts(tmp_path / "faces", model, tmp_path / "clusters.parquet")
     assert results is not None
@@ -54,7 +53,7 @@ def test_each_species_is_clustered_by_itself(
 
 
 def test_the_last_share_writes(model: Embedder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(clusters_module, "MAX_IN_MEMORY", 0)
+    monkeypatch.setattr("familiar.neighbors.large_album.MAX_IN_MEMORY", 0)
     monkeypatch.setattr("familiar.neighbors.large_clustering.BATCH_ROWS", 50)
     true = write_faces(tmp_path / "faces", model)
     output = tmp_path / "clusters.parquet"
@@ -65,7 +64,7 @@ def test_the_last_share_writes(model: Embedder, tmp_path: Path, monkeypatch: pyt
 
 
 def test_shares_that_end_at_the_same_time_write_once(model: Embedder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(clusters_module, "MAX_IN_MEMORY", 0)
+    monkeypatch.setattr("familiar.neighbors.large_album.MAX_IN_MEMORY", 0)
     monkeypatch.setattr("familiar.neighbors.large_clustering.BATCH_ROWS", 50)
     true = write_faces(tmp_path / "faces", model)
     output, both_done = tmp_path / "clusters.parquet", threading.Barrier(2)
@@ -88,7 +87,7 @@ def test_shares_that_end_at_the_same_time_write_once(model: Embedder, tmp_path: 
 def test_a_repeated_command_searches_again_only_if_the_faces_have_changed(
     model: Embedder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(clusters_module, "MAX_IN_MEMORY", 0)
+    monkeypatch.setattr("familiar.neighbors.large_album.MAX_IN_MEMORY", 0)
     monkeypatch.setattr("familiar.neighbors.large_clustering.BATCH_ROWS", 50)
     faces, output = tmp_path / "faces", tmp_path / "clusters.parquet"
     write_faces(faces, model, people=30)

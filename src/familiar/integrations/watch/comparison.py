@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from math import inf
 
 from familiar.gallery.store.photos import PhotoRow
-from familiar.gallery.watching.disk import Disk, FileStatus
+from familiar.integrations.watch.disk import Disk, FileStatus
 
 
 @dataclass

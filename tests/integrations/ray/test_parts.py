@@ -1,6 +1,5 @@
 """The folder of Parquet files: what is written is read back, and nothing foreign is mixed in."""
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,25 +9,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from familiar.core.errors import BadDataset, SpaceMismatch
-from familiar.embedding.distributed.parts import (
+from familiar.core.errors import BadDataset, CannotWrite, SpaceMismatch
+from familiar.integrations.ray.parts import (
     COLUMNS,
-    EmbeddedWith,
     PhotoFile,
     count_rows,
-    list_parts,
     part_path,
-    read_embedded_with,
+    read_part,
     read_states,
     remove_photos,
     write_part,
 )
 
-MODEL = EmbeddedWith("color", 3, ("abc",), "none", False)
+MODEL = {"space_id": "color", "embedding_dim": 3, "file_ids": ["abc"], "detector": "none", "flip": False}
 
 
 def photo_file(name: str, size_bytes: int = 1) -> PhotoFile:
-    return PhotoFile(name, Path(name), size_bytes, 7)
+    return PhotoFile(name, Path(name), (size_bytes, 7))
 
 
 def row(name: str, **columns: Any) -> dict[str, Any]:
@@ -54,60 +51,77 @@ def test_part_is_read_back(part: Path):
     assert first["embedding"] == pytest.approx([0, 0.6, 0.8])
     assert first["error"] is None
     assert table.to_pylist()[2]["error"] == "b: dark"
-    assert count_rows(part) == (2, 2, 1)
-    assert list(read_states(part.parent, MODEL)) == [(part, {"a": (1, 7), "b": (1, 7)})]
+    assert count_rows(part) == {"photos": 2, "faces": 2, "without_embedding": 1}
+    assert read_states(part, MODEL) == {"a": (1, 7), "b": (1, 7)}
+    assert list(part.parent.iterdir()) == [part]
 
 
 @given(st.lists(st.text(), min_size=1, unique=True))
 def test_path_of_a_part_is_that_of_its_photos(names: list[str]):
     folder, files = Path("out"), [photo_file(name) for name in names]
-    assert part_path(folder, files) == part_path(folder, [replace(file) for file in files])
+    assert part_path(folder, files) == part_path(folder, [photo_file(name) for name in names])
     assert part_path(folder, files) != part_path(folder, [*files[:-1], photo_file(names[-1], size_bytes=2)])
     assert part_path(folder, files) != part_path(folder, files[:-1])
 
 
 def test_photos_are_removed(part: Path):
     remove_photos(part, ["a", "c"])
-    assert list(read_states(part.parent, MODEL)) == [(part, {"b": (1, 7)})]
+    assert read_states(part, MODEL) == {"b": (1, 7)}
     remove_photos(part, ["b"])
-    assert list_parts(part.parent) == []
+    assert not part.exists()
 
 
 @pytest.mark.parametrize(
     ("other", "difference"),
     [
-        (replace(MODEL, file_ids=("def",)), r"file_ids \('abc',\), now \('def',\)"),
-        (replace(MODEL, flip=True), "flip False, now True"),
-        (replace(MODEL, detector="haar"), "detector none, now haar"),
+        ({"file_ids": ["def"]}, r"file_ids \['abc'\], now \['def'\]"),
+        ({"flip": True}, "flip False, now True"),
+        ({"detector": "haar"}, "detector none, now haar"),
     ],
 )
-def test_other_models_are_refused(part: Path, other: EmbeddedWith, difference: str):
+def test_other_models_are_refused(part: Path, other: dict[str, Any], difference: str):
     with pytest.raises(SpaceMismatch, match=rf"{part}: embedded differently \({difference}\); choose another folder"):
-        list(read_states(part.parent, other))
+        read_states(part, MODEL | other)
 
 
 def test_foreign_files_are_refused(tmp_path: Path):
-    pq.write_table(pa.table({"photo": ["a"]}), tmp_path / "theirs.parquet")
+    path = tmp_path / "theirs.parquet"
+    pq.write_table(pa.table({"photo": ["a"]}), path)
     with pytest.raises(BadDataset, match=r"theirs\.parquet: not written by `familiar embed`; choose another folder"):
-        list(read_states(tmp_path, MODEL))
+        read_states(path, MODEL)
 
 
 def test_damaged_parts_are_named(part: Path):
     part.write_bytes(part.read_bytes()[:-20])
     with pytest.raises(BadDataset, match=rf"{part}: damaged .*; remove it and repeat the command"):
-        list(read_states(part.parent, MODEL))
+        read_states(part, MODEL)
 
 
-def test_a_missing_folder_has_no_parts(tmp_path: Path):
-    assert list(read_states(tmp_path / "none", MODEL)) == []
+def test_a_part_is_written_whole_or_not_at_all(part: Path):
+    written = part.read_bytes()
+    with pytest.raises(pa.ArrowInvalid):
+        write_part(part, [row("a", score="high")], MODEL)
+    assert list(part.parent.iterdir()) == [part]
+    assert part.read_bytes() == written
+    with pytest.raises(CannotWrite, match=rf"{part}/part: cannot be written \(Not a directory\)"):
+        write_part(part / "part", [row("a")], MODEL)
+
+
+@pytest.mark.parametrize(
+    ("column", "values"), [("photo", [b"\xff"]), ("score", ["high"]), ("embedding", [[[0.5]]]), ("flip", [1])]
+)
+def test_columns_of_another_kind_are_damage(part: Path, column: str, values: list[Any]):
+    table = pq.read_table(part).slice(0, 1)
+    table = table.drop_columns(column if column in COLUMNS else "face").append_column(column, pa.array(values))
+    pq.write_table(table, part)
+    with pytest.raises(BadDataset, match=rf"{part}: damaged"):
+        read_part(part)
 
 
 def test_errors_of_arrow_that_are_no_value_errors_name_the_part(part: Path, monkeypatch: pytest.MonkeyPatch):
     def fail(*_: object) -> None:
         raise pa.ArrowNotImplementedError("Integers with more than 64 bits not implemented")
 
-    monkeypatch.setattr(pq, "read_schema", fail)
     monkeypatch.setattr(pq, "ParquetFile", fail)
-    for read in (read_embedded_with, count_rows):
-        with pytest.raises(BadDataset, match=rf"{part}: damaged \(Integers with more than 64 bits"):
-            read(part)
+    with pytest.raises(BadDataset, match=rf"{part}: damaged \(Integers with more than 64 bits"):
+        read_part(part)

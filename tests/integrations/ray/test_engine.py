@@ -13,18 +13,16 @@ from typing import Any
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from familiar.core.errors import CannotWrite
 from familiar.datasets.folders import DataSpec
 from familiar.datasets.shards.packing import pack
-from familiar.embedding.distributed import ray_engine
-from familiar.embedding.distributed.parts import PhotoFile
-from familiar.embedding.distributed.ray_engine import EmbeddedParts, divide, embed_with_ray, list_photo_files
-from familiar.embedding.distributed.worker import EmbeddingSettings
 from familiar.embedding.embedder import Embedder
 from familiar.embedding.photos import embed_photos
+from familiar.integrations.ray import engine
+from familiar.integrations.ray.engine import EmbeddedParts, embed_with_ray, list_photo_files
+from familiar.integrations.ray.parts import PhotoFile
+from familiar.integrations.ray.worker import EmbeddingSettings, Worker
 from support.color_album import draw_album
 
 pytestmark = pytest.mark.slow
@@ -94,7 +92,7 @@ def test_every_photo_has_its_rows_though_workers_are_killed(
     broken.write_text("no photo")
     # Ray's workers import this module, and are slow enough to be killed at work.
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(sys.path))
-    monkeypatch.setattr(ray_engine, "_RayWorker", SlowWorker)
+    monkeypatch.setattr(engine, "Worker", SlowWorker)
     output = tmp_path / "out"
     with killing(output, kills) as killed:
         result = embed_with_ray(settings, [str(tmp_path / "album")], output, workers=2)
@@ -107,37 +105,40 @@ def test_every_photo_has_its_rows_though_workers_are_killed(
     np.testing.assert_array_equal([rows[str(path)][0]["embedding"] for path in paths], expected)
     assert "not a photo" in rows[str(broken)][0]["error"]
     assert not list(output.glob("*.attempts"))
+    sizes = [pq.read_metadata(part).num_rows for part in output.glob("part-*.parquet")]
+    assert len(sizes) == min(photos + 1, 2 * engine.PARTS_PER_WORKER)
+    assert max(sizes) - min(sizes) <= 1
 
 
-class SlowWorker(ray_engine._RayWorker):
+class SlowWorker(Worker):
     """Takes a tenth of a second for each photo."""
 
-    def __init__(self, settings: EmbeddingSettings, folder: str) -> None:
+    def __init__(self, settings: EmbeddingSettings, folder: Path) -> None:
         super().__init__(settings, folder)
-        detector = self.embedder.detector
+        detector = self.detector
 
         class Slow:
             def detect(self, photo: Any) -> Any:
                 time.sleep(0.1)
                 return detector.detect(photo)
 
-        self.embedder.detector = Slow()
+        self.detector = Slow()
 
 
 def embed_in_this_process(
-    settings: EmbeddingSettings, photos: list[PhotoFile], folder: Path, workers: int, _: Any
-) -> tuple[int, int, int]:
+    settings: EmbeddingSettings, photos: list[PhotoFile], folder: Path, workers: int
+) -> Iterator[dict[str, int]]:
     """Stand in for Ray, which takes seconds to start."""
-    embedder = ray_engine.PartEmbedder(settings, folder)
-    counts = [embedder.embed_part(part) for part in divide(photos, workers)]
-    photos_done, faces, without_embedding = map(sum, zip((0, 0, 0), *counts, strict=True))
-    return photos_done, faces, without_embedding
+    worker = Worker(settings, folder)
+    for start in range(workers):
+        if part := photos[start::workers]:
+            yield worker.embed_part(part)
 
 
 def test_repeated_command_embeds_what_is_new_or_changed(
     settings: EmbeddingSettings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(ray_engine, "_embed_parts", embed_in_this_process)
+    monkeypatch.setattr(engine, "_embed_parts", embed_in_this_process)
     album, output = tmp_path / "album", tmp_path / "out"
     draw_album(album, red=5)
 
@@ -159,7 +160,7 @@ def test_repeated_command_embeds_what_is_new_or_changed(
 
 
 def test_photos_in_shards(settings: EmbeddingSettings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(ray_engine, "_embed_parts", embed_in_this_process)
+    monkeypatch.setattr(engine, "_embed_parts", embed_in_this_process)
     pack(DataSpec(("synthetic:cats:2x2",)).read(), tmp_path / "shards")
     result = embed_with_ray(settings, [str(tmp_path / "shards")], tmp_path / "out", workers=1)
     assert result == EmbeddedParts(4, 4, 0, known=0, changed=0)
@@ -169,13 +170,13 @@ def test_two_writers_are_refused(settings: EmbeddingSettings, tmp_path: Path, mo
     draw_album(tmp_path / "album", red=1)
     errors: list[str] = []
 
-    def embed_while_another_does(*_: Any) -> tuple[int, int, int]:
+    def embed_while_another_does(*_: Any) -> list[dict[str, int]]:
         with pytest.raises(CannotWrite, match="another process is embedding photos into it") as caught:
             embed_with_ray(settings, [str(tmp_path / "album")], tmp_path / "out")
         errors.append(str(caught.value))
-        return 0, 0, 0
+        return []
 
-    monkeypatch.setattr(ray_engine, "_embed_parts", embed_while_another_does)
+    monkeypatch.setattr(engine, "_embed_parts", embed_while_another_does)
     embed_with_ray(settings, [str(tmp_path / "album")], tmp_path / "out")
     assert len(errors) == 1
 
@@ -185,13 +186,3 @@ def test_a_photo_named_twice_is_listed_once(tmp_path: Path):
     files = list_photo_files([str(paths[0].parent), str(paths[1])])
     assert [file.photo for file in files] == paths
     assert files[0].state == (paths[0].stat().st_size, paths[0].stat().st_mtime_ns)
-
-
-@given(st.integers(0, 5000), st.integers(1, 20))
-def test_parts_are_the_photos_in_order(count: int, workers: int):
-    photos = [PhotoFile(str(number), number) for number in range(count)]
-    parts = divide(photos, workers)
-    assert [photo for part in parts for photo in part] == photos
-    sizes = {len(part) for part in parts}
-    assert not sizes or (max(sizes) - min(sizes) <= 1 and 1 <= max(sizes) <= ray_engine.MAX_PART_PHOTOS)
-    assert len(parts) >= min(count, workers * ray_engine.PARTS_PER_WORKER)

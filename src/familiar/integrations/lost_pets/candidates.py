@@ -11,12 +11,12 @@ from familiar.core.errors import Contradiction, FamiliarError, NotInGallery
 from familiar.core.names import unify_spelling
 from familiar.core.recognition_types import Match
 from familiar.core.vectors import normalize
-from familiar.gallery.lost_pets.register import dismissed_pets
-from familiar.gallery.lost_pets.reports import Pet, Report, Status, find_pet, list_pets
 from familiar.gallery.same.assignments import load_assignments
 from familiar.gallery.search.filters import Filter
 from familiar.gallery.search.search import search_identities
 from familiar.gallery.store.store import Store
+from familiar.integrations.lost_pets.register import dismissed_pets
+from familiar.integrations.lost_pets.reports import Pet, Report, Status, find_pet, list_pets
 
 _DATE = re.compile(r"\d{4}(-\d\d(-\d\d)?)?")
 _ALL = 2**31 - 1

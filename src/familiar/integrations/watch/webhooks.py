@@ -11,8 +11,8 @@ from urllib.parse import urlsplit
 from familiar import __version__
 from familiar.core.errors import FamiliarError, GalleryBusy
 from familiar.gallery.store.store import Store
-from familiar.gallery.watching import outbox
-from familiar.gallery.watching.events import Event, to_json_line
+from familiar.integrations.watch import outbox
+from familiar.integrations.watch.events import Event, to_json_line
 
 TIMEOUT_SECONDS = 10.0  # without a byte from the receiver
 FIRST_RETRY_SECONDS = 1.0
