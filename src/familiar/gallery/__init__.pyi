@@ -2,7 +2,7 @@ from .cluster.cluster import ClusterResult
 from .edits.corrections import CorrectionResult
 from .edits.forget import ForgetResult
 from .edits.identity_state import NO_IDENTITY, STATE_PATTERN, IdentityState
-from .enroll.enroll import NOTHING_ENROLLED, EnrollResult
+from .enroll.enroll import EnrollResult
 from .gallery import Gallery
 from .review.questions import AnswersLeft, Question
 from .same.calibration import ClusteringSettings, GalleryFit
@@ -12,7 +12,7 @@ from .search.index_update import IndexUpdate
 from .search.listing import SUMMARY_FACES, IdentitySummary
 from .search.search import Hit, Match
 from .search.statistics import GalleryStatistics
-from .store.model_reference import NO_REFERENCE, ModelReference
+from .store.model_reference import ModelReference
 from .store.photos import PhotoRow
 from .store.space import Space
 from .transfer.backup import BackupResult, RestoreResult
@@ -23,9 +23,7 @@ from .transfer.repair import RepairResult
 from .transfer.xmp_export import XmpExportResult
 
 __all__ = [
-    "NOTHING_ENROLLED",
     "NO_IDENTITY",
-    "NO_REFERENCE",
     "STATE_PATTERN",
     "SUMMARY_FACES",
     "AnswersLeft",

@@ -90,8 +90,9 @@ class Gallery(TableSource):
 
     `read` and `write` make several calls see one moment, or change all or nothing.
 
-    Attributes:
+    Args:
         database: the open database, which only the functions of this package take.
+        embedder: its model, if that is open already.
 
     >>> with Gallery.create("album", "pet-nano") as gallery:
     ...     enrolled = gallery.enroll("photos")
@@ -108,7 +109,11 @@ class Gallery(TableSource):
 
     @staticmethod
     def exists(folder: Path | str) -> bool:
-        """Whether a folder contains a gallery."""
+        """Whether a folder contains a gallery.
+
+        Args:
+            folder: to look into.
+        """
         return (Path(folder) / DATABASE).exists()
 
     @staticmethod
@@ -289,7 +294,11 @@ class Gallery(TableSource):
         return self.database.model_reference
 
     def truncate_query(self, query: Float32[np.ndarray, " d"]) -> Float32[np.ndarray, " k"]:
-        """Shorten an embedding by the gallery's model to the length that is stored, if it is longer."""
+        """Shorten an embedding by the gallery's model to the length that is stored, if it is longer.
+
+        Args:
+            query: by the gallery's model.
+        """
         return self.database.truncate_query(query)
 
     @property
@@ -314,11 +323,20 @@ class Gallery(TableSource):
         return gallery_model.gallery_detector(self.database, self.embedder, chosen, model_path, for_query=for_query)
 
     def other_detector(self, chosen: str) -> Detector:
-        """Return a detector with which all photos may be searched again (`redetect`)."""
+        """Return a detector with which all photos may be searched again (`redetect`).
+
+        Args:
+            chosen: its name.
+        """
         return gallery_model.build_gallery_detector(self.embedder, self.model_reference, chosen)
 
     def remember_detector(self, chosen: Detector | str | None = None, model_path: Path | None = None) -> None:
-        """Remember which detector finds faces from now on; None: the one of the gallery, or of its model."""
+        """Remember which detector finds faces from now on; None: the one of the gallery, or of its model.
+
+        Args:
+            chosen: its name; an object is not remembered.
+            model_path: its file, if it is not in the package.
+        """
         gallery_model.remember_detector(self.database, self.embedder, chosen, model_path)
 
     # --- photos in, results out ---------------------------------------------------------------------------------------
@@ -370,7 +388,11 @@ class Gallery(TableSource):
         )
 
     def photos_to_search(self, *, without_face: bool) -> list[PhotoRow]:
-        """List the photos that have a file and may be searched again: all, or those in which no face was found."""
+        """List the photos that have a file and may be searched again: all, or those in which no face was found.
+
+        Args:
+            without_face: only those in which no face was detected.
+        """
         return redetect.photos_to_search(self.database, without_face=without_face)
 
     def redetect(
@@ -443,6 +465,10 @@ class Gallery(TableSource):
 
     def embed_face(self, photo: DetectedFaces, *, flip: bool = False) -> Float32[np.ndarray, " d"]:
         """Embed the face of what `find_face` returned, for `search`, `identify` and `verify`.
+
+        Args:
+            photo: what `find_face` returned.
+            flip: average the embedding with that of its mirror image.
 
         Raises:
             SpaceMismatch: the gallery was migrated to another model since.
@@ -578,7 +604,11 @@ class Gallery(TableSource):
             return repository.identities.last_number()
 
     def count_identities_after(self, number: int) -> int:
-        """Count the identities with a higher number."""
+        """Count the identities with a higher number.
+
+        Args:
+            number: of an identity that may be gone.
+        """
         with self.database.read() as repository:
             return repository.identities.count_after(number)
 
@@ -589,7 +619,11 @@ class Gallery(TableSource):
         return listing.counts(self.database)
 
     def photo(self, number: int) -> GalleryPhoto:
-        """Return a photo; raise NotInGallery if it does not exist."""
+        """Return a photo; raise NotInGallery if it does not exist.
+
+        Args:
+            number: of the photo.
+        """
         return listing.photo(self.database, number)
 
     def photos(self, *, after: int = 0, before: int | None = None, limit: int = 100) -> list[GalleryPhoto]:
@@ -614,26 +648,46 @@ class Gallery(TableSource):
 
     @staticmethod
     def uploaded_sha256(path: Path) -> str | None:
-        """Return the SHA-256, in hex, that the path of an uploaded photo says; None for the path of any other file."""
+        """Return the SHA-256, in hex, that the path of an uploaded photo says; None for the path of any other file.
+
+        Args:
+            path: of any file.
+        """
         return uploaded_files.uploaded_sha256(path)
 
     @staticmethod
     def has_uploaded_content(path: Path) -> bool:
-        """Tell whether a file is an uploaded photo that can be read, with exactly the content that was uploaded."""
+        """Tell whether a file is an uploaded photo that can be read, with exactly the content that was uploaded.
+
+        Args:
+            path: of any file.
+        """
         return uploaded_files.has_uploaded_content(path)
 
     def face(self, number: int) -> GalleryFace:
-        """Return a face; raise NotInGallery if it does not exist."""
+        """Return a face; raise NotInGallery if it does not exist.
+
+        Args:
+            number: of the face.
+        """
         return listing.face(self.database, number)
 
     def face_embedding(self, number: int) -> Float32[np.ndarray, " d"]:
-        """Return the embedding of a face as a query; raise NotInGallery if it does not exist."""
+        """Return the embedding of a face as a query; raise NotInGallery if it does not exist.
+
+        Args:
+            number: of the face.
+        """
         assignments.check_faces(self.database, [number])
         faces = self.database.stored_faces()
         return faces.unit_rows(faces.rows_of(np.array([number])))[0]
 
     def identity(self, number: int) -> IdentitySummary:
-        """Return the summary of an identity; raise NotInGallery if it does not exist."""
+        """Return the summary of an identity; raise NotInGallery if it does not exist.
+
+        Args:
+            number: of the identity.
+        """
         return listing.identity_summary(self.database, number)
 
     def identities(
@@ -649,19 +703,35 @@ class Gallery(TableSource):
         return listing.identity_summaries(self.database, named=named, after=after, limit=limit)
 
     def identity_faces(self, identity: int) -> list[AssignmentConfidence]:
-        """List the faces of an identity with how sure each is, those that fit best first."""
+        """List the faces of an identity with how sure each is, those that fit best first.
+
+        Args:
+            identity: its number.
+        """
         return listing.face_confidences(self.database, identity)
 
     def count_faces(self, identity: int) -> int:
-        """Count the faces of an identity; 0 if it does not exist."""
+        """Count the faces of an identity; 0 if it does not exist.
+
+        Args:
+            identity: its number.
+        """
         return len(load_assignments(self.database).rows_of_identity(identity))
 
     def unassigned_faces(self, *, after: int = 0, limit: int = 100) -> list[GalleryFace]:
-        """List the faces without an identity by rising number, beginning after the number `after`."""
+        """List the faces without an identity by rising number, beginning after the number `after`.
+
+        Args:
+            after: only faces with a higher number.
+            limit: maximum number of faces.
+        """
         return listing.unassigned_faces(self.database, after=after, limit=limit)
 
     def attributes(self, identity: int) -> list[Attributes]:
         """Return what other programs have noted about an identity, such as where a pet was lost.
+
+        Args:
+            identity: its number.
 
         Returns:
             A record of it, if there is one, and of each identity that was merged into it. That of an identity of which
@@ -699,11 +769,19 @@ class Gallery(TableSource):
         return load_assignments(self.database).names
 
     def names_beginning(self, beginning: str, limit: int = 10) -> list[str]:
-        """List the names that begin with a text, ignoring case, in alphabetical order."""
+        """List the names that begin with a text, ignoring case, in alphabetical order.
+
+        Args:
+            beginning: of the names.
+            limit: maximum number of names.
+        """
         return listing.names(self.database, beginning, limit)
 
     def resolve_identity(self, reference: int | str) -> int:
         """Return the number of the identity that a number, a name or a text such as "#12" means.
+
+        Args:
+            reference: a number, a name, or a text such as "#12".
 
         Raises:
             NotInGallery: there is no such identity.
@@ -713,6 +791,9 @@ class Gallery(TableSource):
     def resolve_faces(self, references: Iterable[int | str]) -> list[int]:
         """Return the numbers of faces that are given by number, or by the path of a photo with one face; each once.
 
+        Args:
+            references: numbers, and paths of photos with one face.
+
         Raises:
             NotInGallery: there is no such face or photo, or the photo does not show exactly one face.
             UnreadablePhoto, Contradiction: a photo's file cannot be read, or has other content than when it was
@@ -721,7 +802,12 @@ class Gallery(TableSource):
         return list(dict.fromkeys(resolve_face(self.database, str(each)) for each in references))
 
     def require(self, *, faces: Sequence[int] = (), identities: Sequence[int] = ()) -> None:
-        """Raise NotInGallery unless all these faces and identities exist."""
+        """Raise NotInGallery unless all these faces and identities exist.
+
+        Args:
+            faces: numbers of faces.
+            identities: numbers of identities.
+        """
         assignments.check_faces(self.database, faces)
         assignments.check_identities(self.database, identities)
 
@@ -871,16 +957,30 @@ class Gallery(TableSource):
             return corrections.reject(self.database, self._faces(faces), number)
 
     def mark_different(self, first: int, second: int) -> None:
-        """Note that two faces show different individuals, and so do the identities they are in."""
+        """Note that two faces show different individuals, and so do the identities they are in.
+
+        Args:
+            first: number of a face.
+            second: number of the other face.
+        """
         corrections.mark_different(self.database, first, second)
 
     @staticmethod
     def check_name(name: str) -> str:
-        """Return a name in the spelling in which it is stored; raise Contradiction if it is not valid."""
+        """Return a name in the spelling in which it is stored; raise Contradiction if it is not valid.
+
+        Args:
+            name: as a user writes it.
+        """
         return corrections.check_name(name)
 
     def similar_faces(self, identity: int, faces: Sequence[int]) -> list[int]:
-        """Return the unconfirmed faces of an identity that are nearer to some of its faces than to the others."""
+        """Return the unconfirmed faces of an identity that are nearer to some of its faces than to the others.
+
+        Args:
+            identity: its number.
+            faces: numbers of some of its faces.
+        """
         return similar_faces(self.database, identity, faces)
 
     def add_face(
@@ -911,17 +1011,31 @@ class Gallery(TableSource):
     def set_face_box(
         self, face: int, box_xyxy_px: tuple[float, float, float, float], *, path: Path | None = None
     ) -> None:
-        """Give a face another box and embed it again. It keeps its number. Arguments as for `add_face`."""
+        """Give a face another box and embed it again. It keeps its number.
+
+        Args:
+            face: its number.
+            box_xyxy_px: in pixels of the upright photo.
+            path: the photo's file, if it is at another place now.
+        """
         manual_faces.set_face_box(self.database, self.embedder, face, box_xyxy_px, path=path)
 
     def delete_face(self, face: int) -> None:
-        """Delete a face. Its photo stays, and the face is not detected again."""
+        """Delete a face. Its photo stays, and the face is not detected again.
+
+        Args:
+            face: its number.
+        """
         manual_faces.delete_face(self.database, face)
 
     # --- what a user saw when he decided ------------------------------------------------------------------------------
 
     def states(self, identities: Iterable[int | None]) -> dict[int, IdentityState]:
-        """Return the states of identities as they are now, by number; None is for the unassigned faces."""
+        """Return the states of identities as they are now, by number; None is for the unassigned faces.
+
+        Args:
+            identities: their numbers; None for the unassigned faces.
+        """
         return read_states(self.database, identities)
 
     def check_states(self, states: Iterable[IdentityState], *, faces: bool = True, attributes: bool = False) -> None:
@@ -939,6 +1053,10 @@ class Gallery(TableSource):
 
     def check_identity_of_faces(self, faces: Sequence[int], state: IdentityState) -> None:
         """Check, within `write`, that faces are still in the identity that the user saw them in.
+
+        Args:
+            faces: their numbers.
+            state: of the identity that the user saw them in.
 
         Raises:
             NotInGallery: one of the faces does not exist any more.
@@ -974,7 +1092,11 @@ class Gallery(TableSource):
         return reviews.estimate_answers_left(self.database)
 
     def is_current(self, question: Question) -> bool:
-        """Whether both faces are still in the identities that they were in when the question was proposed."""
+        """Whether both faces are still in the identities that they were in when the question was proposed.
+
+        Args:
+            question: one that `questions` proposed.
+        """
         return reviews.is_still_valid(self.database, question)
 
     def doubtful_identities(self) -> frozenset[int]:
@@ -1086,13 +1208,21 @@ class Gallery(TableSource):
         return calibrations.calibration(self.database, self._part(part))
 
     def calibration_for(self, query: Float32[np.ndarray, " d"]) -> Calibration:
-        """Return the calibration of the similarities of a query's embedding."""
+        """Return the calibration of the similarities of a query's embedding.
+
+        Args:
+            query: an embedding by the model.
+        """
         query = self.database.truncate_query(query)
         length = len(query)
         return calibrations.calibration_at(self.database, length, self.database.faces_at(length).part_of_query(query))
 
     def clustering(self, part: int | None = None) -> ClusteringSettings:
-        """Return the threshold of clustering by the calibration in use; `part` as for `calibration`."""
+        """Return the threshold of clustering by the calibration in use.
+
+        Args:
+            part: as for `calibration`.
+        """
         return calibrations.clustering_calibration(self.database, self._part(part))
 
     def species_clustering(self) -> list[tuple[SpeciesClustering, ClusteringSettings]]:
@@ -1103,7 +1233,11 @@ class Gallery(TableSource):
         ]
 
     def fitted_calibration(self, part: int = 0) -> GalleryFit | None:
-        """Return the calibration that was fitted on confirmed faces, if any; `part` as for `calibration`."""
+        """Return the calibration that was fitted on confirmed faces, if any.
+
+        Args:
+            part: as for `calibration`.
+        """
         return calibrations.own_calibration(self.database, part)
 
     def reset_calibration(self) -> None:
@@ -1111,7 +1245,12 @@ class Gallery(TableSource):
         calibrations.reset_calibration(self.database)
 
     def compare(self, first: Float32[np.ndarray, " d"], second: Float32[np.ndarray, " d"]) -> VerificationResult:
-        """Decide whether two embeddings show the same individual, by the gallery's means and calibration."""
+        """Decide whether two embeddings show the same individual, by the gallery's means and calibration.
+
+        Args:
+            first: an embedding.
+            second: the other one.
+        """
         return searches.verify_pair(self.database, first, second)
 
     # --- files and folders --------------------------------------------------------------------------------------------
@@ -1216,7 +1355,12 @@ class Gallery(TableSource):
         return repair(Path(folder), space)
 
     def keep_copies(self, days: int, weeks: int) -> None:
-        """Keep automatic copies of so many days and weeks from now on; 0 and 0: make none."""
+        """Keep automatic copies of so many days and weeks from now on.
+
+        Args:
+            days: of so many days the newest copy; 0: none.
+            weeks: of so many weeks the newest copy; 0: none.
+        """
         with self.database.write() as repository:
             repository.settings.set_retention(Retention(days, weeks))
 

@@ -13,7 +13,7 @@ from familiar.core.errors import FamiliarError, GalleryBusy, IndexUnavailable, U
 from familiar.core.gallery_types import Progress, SkippedPhoto
 from familiar.detection.detector import Detector, looked_for
 from familiar.detection.detectors import CROP_DETECTORS
-from familiar.gallery import NOTHING_ENROLLED, EnrollResult, Gallery
+from familiar.gallery import EnrollResult, Gallery
 from familiar.photos.decoding import find_photos, is_content_broken
 from familiar.web.allowed_paths import AllowedPaths
 from familiar.web.errors import HttpProblem
@@ -87,7 +87,7 @@ class EnrollmentJob:
         self._not_enrolled: list[SkippedPhoto] = []  # before enrollment: no photos, deleted or outside
         self._not_enrolled_count = 0
         self._enrolled_count = 0
-        self._enrolled = NOTHING_ENROLLED
+        self._enrolled = EnrollResult()
 
     def run(self) -> None:
         """Enroll the photos, then cluster the faces and build the search index.

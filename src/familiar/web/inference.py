@@ -14,7 +14,7 @@ from familiar.detection.alignment import align
 from familiar.detection.detector import Detector, looked_for
 from familiar.detection.faces import Choice, DetectedFaces, find_faces, min_decoded_side_px
 from familiar.embedding.embedder import Embedder, without_tracebacks
-from familiar.gallery import NO_REFERENCE, Gallery, ModelReference
+from familiar.gallery import Gallery, ModelReference
 from familiar.photos.decoding import decode_photo, read_photo_bytes
 from familiar.photos.preprocessing import Preprocessing
 from familiar.web.errors import HttpProblem, unavailable
@@ -41,9 +41,13 @@ class Inference:
     """
 
     def __init__(
-        self, embedder: Embedder | None, detector: Detector, limits: Limits, reference: ModelReference = NO_REFERENCE
+        self,
+        embedder: Embedder | None,
+        detector: Detector,
+        limits: Limits,
+        reference: ModelReference | None = None,
     ) -> None:
-        self.detector, self.reference = detector, reference
+        self.detector, self.reference = detector, reference or ModelReference()
         self._embedder = embedder
         self._limits = limits
         self._cores = available_cores() if embedder is None else embedder.threads

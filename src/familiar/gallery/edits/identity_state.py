@@ -37,7 +37,9 @@ class IdentityState:
         identity: its number; `NO_IDENTITY` for unassigned faces.
         last_face: the highest number of a face then; later faces are not compared.
         last_decision: the number of the last decision then.
-        name, faces, attributes: hashes of its name, of the numbers of its faces, and of its attributes.
+        name: a hash of its name.
+        faces: a hash of the numbers of its faces.
+        attributes: a hash of its attributes.
     """
 
     identity: int
@@ -53,7 +55,11 @@ class IdentityState:
 
     @staticmethod
     def parse(text: str) -> "IdentityState":
-        """Read what `str` wrote; the text matches `STATE_PATTERN`."""
+        """Read what `str` wrote.
+
+        Args:
+            text: matches `STATE_PATTERN`.
+        """
         identity, last_face, last_decision, name, faces, attributes = text.split(".")
         return IdentityState(int(identity), int(last_face), int(last_decision), name, faces, attributes)
 

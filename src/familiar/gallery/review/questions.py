@@ -19,7 +19,13 @@ ANSWERS_PER_QUESTION = (1.15, 1.0, 1.65)
 
 @dataclass(frozen=True)
 class AnswersLeft:
-    """How many answers that matter are left: about so many, and between which limits in nine of ten cases."""
+    """How many answers are left that matter.
+
+    Attributes:
+        expected: about so many.
+        low: fewer are left in one of twenty cases.
+        high: more are left in one of twenty cases.
+    """
 
     expected: int
     low: int

@@ -28,7 +28,11 @@ class ModelReference:
 
     @staticmethod
     def from_json(text: str | None) -> "ModelReference":
-        """Parse the result of `to_json`; None: nothing is known."""
+        """Parse the result of `to_json`.
+
+        Args:
+            text: as the database stores it; None: nothing is known.
+        """
         return NO_REFERENCE if text is None else DOCUMENTS.from_json(ModelReference, json.loads(text))
 
 

@@ -33,7 +33,8 @@ class PhotoRow:
         photo: its number.
         path: where its file was, when it was last seen.
         sha256: of its content.
-        size_bytes, modified_ns: of the file; both 0 if only an embedding was enrolled.
+        size_bytes: of the file; 0 if only an embedding was enrolled.
+        modified_ns: when the file was modified; likewise.
         taken_at: ISO 8601, if it is known.
     """
 

@@ -118,7 +118,11 @@ class Space:
 
     @staticmethod
     def from_metadata(metadata: BundleMetadata) -> "Space":
-        """Return the space of a bundle."""
+        """Return the space of a bundle.
+
+        Args:
+            metadata: of the bundle.
+        """
         return Space(
             metadata.space_id,
             metadata.embedding_dim,
@@ -136,6 +140,9 @@ class Space:
     @lru_cache(maxsize=16)  # every query parses it, and the text hardly ever changes
     def from_json(text: str) -> "Space":
         """Parse the result of `to_json`.
+
+        Args:
+            text: as the database stores it.
 
         Raises:
             ValueError: the text does not describe a space.
