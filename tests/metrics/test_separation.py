@@ -46,7 +46,7 @@ def slow_dunn(rows, labels):
 
 
 def indices(result):
-    return result.members, result.centroids, result.centroids_to_mean, result.dropped
+    return result.members, result.centroids, result.centroids_to_mean, result.photos_dropped
 
 
 def test_dunn_indices_equal_worked_example():

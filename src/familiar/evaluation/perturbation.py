@@ -15,8 +15,8 @@ from jaxtyping import Float, Float32, Float64, Int64
 
 from familiar.core.blockwise import map_blocks, similarities, unit_rows
 from familiar.core.errors import NothingToMeasure
-from familiar.evaluation.context import MIN_IDENTITIES, REPLICATES, SEED, EvaluationContext
-from familiar.metrics.bootstrap import Replicates, mean_replicates, verification_replicates
+from familiar.evaluation.context import MIN_IDENTITIES, REPLICATES, SEED, EvaluationContext, resample_means
+from familiar.metrics.bootstrap import Replicates, verification_replicates
 from familiar.metrics.pairs import Pairs, pair_similarities, sample_pairs
 from familiar.metrics.roc import roc_counts
 from familiar.metrics.verification import roc_auc
@@ -113,26 +113,33 @@ def run_setup(
     return PerturbationResult(setup, _hits(setup, embeddings, searched), pair_similarities(both, pairs))
 
 
-def metric_deltas(better: PerturbationResult, worse: PerturbationResult) -> tuple[dict[str, float | None], Replicates]:
-    """Compute how much larger `recall_at_1` and `auc` are on one side than on the other.
+def measure_results(
+    result: PerturbationResult, other: PerturbationResult | None = None, suffix: str = ""
+) -> tuple[dict[str, float | None], Replicates]:
+    """Measure `recall_at_1` and `auc`, or how much larger they are than those of another result of the same setup.
+
+    Args:
+        result: of one way to embed the photos.
+        other: of another way; None: nothing is subtracted.
+        suffix: appended to both names.
 
     Returns:
-        The differences, None for a metric that does not exist; and the differences in each replicate, empty with fewer
-        than ten identities of two photos.
+        The metrics, None for one that does not exist; and their replicates, empty with fewer than ten identities of two
+        photos.
     """
-    setup = better.setup
-    deltas: dict[str, float | None] = {"recall_at_1": None, "auc": None}
+    setup, recall, auc = result.setup, f"recall_at_1{suffix}", f"auc{suffix}"
+    values: dict[str, float | None] = {recall: None, auc: None}
     replicates: Replicates = {}
     if len(setup.queries):
-        differences = {"recall_at_1": better.hits - worse.hits}
-        deltas["recall_at_1"] = float(differences["recall_at_1"].mean())
+        hits = result.hits if other is None else result.hits - other.hits
+        values[recall] = float(hits.mean())
         if setup.resampled:
-            replicates = mean_replicates(differences, setup.identity[setup.queries], replicates=REPLICATES, seed=SEED)
-    if better.auc is not None and worse.auc is not None:
-        deltas["auc"] = better.auc - worse.auc
+            replicates = resample_means({recall: hits}, setup.identity[setup.queries])
+    if result.auc is not None and (other is None or other.auc is not None):
+        values[auc] = result.auc - (0 if other is None else other.auc)
         if setup.resampled:
-            replicates["auc"] = better.auc_replicates - worse.auc_replicates
-    return deltas, replicates
+            replicates[auc] = result.auc_replicates - (0 if other is None else other.auc_replicates)
+    return values, replicates
 
 
 def map_photos(

@@ -73,18 +73,18 @@ def chart(
 
     def png_in(theme: Theme) -> bytes:
         figure = Figure(figsize=(WIDTH_IN, height_in), facecolor=theme.paper)
-        for index, panel in enumerate(draw):
-            row, column = divmod(index, columns)
-            panel_left_in = left_in + column * (panel_width_in + gap_in[0])
-            panel_bottom_in = bottom_in + (rows - 1 - row) * (panel_height_in + gap_in[1])
-            axes = figure.add_axes(
-                (
-                    panel_left_in / WIDTH_IN,
-                    panel_bottom_in / height_in,
-                    panel_width_in / WIDTH_IN,
-                    panel_height_in / height_in,
-                )
-            )
+        grid = figure.add_gridspec(
+            rows,
+            columns,
+            left=left_in / WIDTH_IN,
+            right=1 - RIGHT_IN / WIDTH_IN,
+            bottom=bottom_in / height_in,
+            top=1 - top_in / height_in,
+            wspace=gap_in[0] / panel_width_in,
+            hspace=gap_in[1] / panel_height_in,
+        )
+        for panel, cell in zip(draw, grid, strict=False):
+            axes = figure.add_subplot(cell)
             _apply_theme(axes, theme)
             panel(axes, theme)
         return png(figure)

@@ -8,7 +8,6 @@ from familiar.evaluation.plots.photos import contact_sheet
 from familiar.evaluation.report.charts import draw_charts
 from familiar.evaluation.report.examples import Examples, collect_examples
 from familiar.evaluation.report.page import render
-from familiar.evaluation.report.photos import mistake_tiles, neighbor_tiles
 from familiar.evaluation.results import EvaluationResults
 from familiar.evaluation.verification_pairs import ScoredPairs
 
@@ -40,13 +39,9 @@ def write_report(
 
 
 def _contact_sheets(examples: Examples) -> dict[str, bytes]:
-    sheets: dict[str, bytes] = {}
-    if examples.neighbors is not None:
-        sheets["neighbors"] = contact_sheet(neighbor_tiles(examples))
-    if examples.mistakes is not None:
-        # The names of the PNG files, unchanged since the first reports.
-        pairs_by_file = {"strangers": examples.mistakes.negatives, "selves": examples.mistakes.positives}
-        for key, pairs in pairs_by_file.items():
-            if len(pairs):
-                sheets[key] = contact_sheet(mistake_tiles(examples, pairs))
-    return sheets
+    # The names of the PNG files, unchanged since the first reports.
+    sheets = {"neighbors": examples.neighbors}
+    for key, mistakes in (("strangers", examples.negatives), ("selves", examples.positives)):
+        tiles = [tile for mistake in mistakes or () for tile in (mistake.left, mistake.right)]
+        sheets[key] = [tiles[start : start + 4] for start in range(0, len(tiles), 4)]  # two pairs in a row
+    return {key: contact_sheet(rows) for key, rows in sheets.items() if rows}

@@ -5,7 +5,7 @@ from typing import Literal
 
 from markupsafe import Markup
 
-from familiar.evaluation.report.examples import Examples, identity_name
+from familiar.evaluation.report.examples import Examples
 from familiar.evaluation.report.templating import render_template
 from familiar.evaluation.results import EvaluationResults
 from familiar.evaluation.results.figures import names_between
@@ -56,22 +56,12 @@ def failure_sentence(results: EvaluationResults, examples: Examples) -> Markup:
         )
     if examples.searched_identities:
         return render_template("summary/failing_identities.html", examples=examples)
-    if examples.mistakes is None or not len(examples.mistakes.negatives):
-        return render_template("summary/most_similar_negatives.html", left=None)
-    pairs, table = examples.mistakes.negatives, examples.table
-    left, right = (identity_name(table, int(table.labels[side[0]])) for side in (pairs.left, pairs.right))
-    similarity = float(pairs.similarity[0])
-    return render_template("summary/most_similar_negatives.html", left=left, right=right, similarity=similarity)
+    return render_template("summary/most_similar_negatives.html", worst=next(iter(examples.negatives or ()), None))
 
 
 def threshold_sentence(results: EvaluationResults) -> Markup:
     """Recommend the balanced and the strict threshold, with their rates here and on the validation pairs."""
-    return render_template(
-        "summary/threshold.html",
-        results=results,
-        has_several_bundles=results.data.routing is not None,
-        shift=threshold_shift(results),
-    )
+    return render_template("summary/threshold.html", results=results, shift=threshold_shift(results))
 
 
 def threshold_shift(results: EvaluationResults) -> str:
