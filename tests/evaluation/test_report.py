@@ -18,7 +18,7 @@ from familiar.evaluation.context import EvaluationContext, EvaluationOptions, bu
 from familiar.evaluation.report import write_report
 from familiar.evaluation.report.examples import Examples, FailingIdentity, collect_examples
 from familiar.evaluation.report.page import render, render_section
-from familiar.evaluation.report.sections.catalog import SECTIONS
+from familiar.evaluation.report.sections import SECTIONS
 from familiar.evaluation.report.templating import render_template
 from familiar.evaluation.results import EvaluationResults, Figure
 from familiar.evaluation.verification_pairs import THRESHOLDS
@@ -193,7 +193,7 @@ def test_report_has_both_color_schemes_and_png_files(context: EvaluationContext,
 @pytest.mark.parametrize("suite", SUITES)
 def test_null_suite_shows_reason(context: EvaluationContext, suite: str):
     results = measured_results(context, (), reasons={suite: f"{suite}: too <few> photos"})
-    page = Reader(render(results, Examples(context.table, {}, context.calibration), {}))
+    page = Reader(render(results, Examples(context.table), {}))
     assert suite in page.ids
     assert page.text.count("too <few> photos") == 2  # in the caveats, and in its section
     assert set(SUITES) & page.ids == {suite}
@@ -292,11 +292,11 @@ def test_neighbor_grid_marks_matches_by_sign_frame_and_text(context: EvaluationC
     assert examples.neighbors is not None
     (section,) = (section for section in SECTIONS if section.key == "neighbors")
     rows = render_section(section, measured_results(context), examples, {}).split('<div class="row">')[1:]
-    assert len(rows) == len(examples.neighbors.queries) == 10
-    for row, correct in zip(rows, examples.neighbors.correct.tolist(), strict=True):
+    assert len(rows) == len(examples.neighbors) == 10
+    for row, tiles in zip(rows, examples.neighbors, strict=True):
         marks = re.findall(r'class="tile (correct|wrong)".*?: (the same individual|another individual)".*?<b>(.) ', row)
         expected = {True: ("correct", "the same individual", "✓"), False: ("wrong", "another individual", "✗")}
-        assert marks == [expected[match] for match in correct]
+        assert marks == [expected[tile.correct] for tile in tiles[1:]]
 
 
 @pytest.mark.exhaustive
@@ -315,9 +315,8 @@ def test_mistakes_come_only_from_pairs_file(tmp_path: Path, mean_color_bundle: P
     pairs_file = tmp_path / "pairs.txt"
     pairs_file.write_text("Person_00\t1\t2\nPerson_01\t1\tPerson_02\t1\nPerson_01\t1\tPerson_03\t2\n")
     context = build_context(Embedder(mean_color_bundle), scan_folders(root), EvaluationOptions(pairs_file=pairs_file))
-    mistakes = collect_examples(context, measured_results(context)).mistakes
-    assert mistakes is not None
-    assert (len(mistakes.negatives), len(mistakes.positives)) == (2, 1)
+    examples = collect_examples(context, measured_results(context))
+    assert (len(examples.negatives or ()), len(examples.positives or ())) == (2, 1)
 
 
 @pytest.mark.slow

@@ -1,6 +1,6 @@
 """Embed labeled photos with a model: the context that every suite starts from."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -18,7 +18,7 @@ from familiar.detection.detector import Detector
 from familiar.detection.detectors import WholePhoto
 from familiar.embedding.embedder import Embedder
 from familiar.embedding.photos import embed_photos
-from familiar.evaluation.results.figures import Figures
+from familiar.evaluation.results.figures import Figures, make_figures
 from familiar.evaluation.verification_pairs import PairSampling, ScoredPairs, score_listed_pairs, score_pairs
 from familiar.metrics.bootstrap import Replicates, identity_weights, mean_replicates
 from familiar.metrics.calibration import uncalibrated
@@ -185,9 +185,18 @@ class SuiteResult:
         missing: why there is nothing at a path, where only this suite knows.
     """
 
-    figures: Figures
+    figures: Figures = field(default_factory=dict)
     replicates: Replicates = field(default_factory=dict)
     missing: dict[str, str] = field(default_factory=dict)
+
+
+def combine(parts: Mapping[str, SuiteResult]) -> SuiteResult:
+    """Combine results, the paths of each put after its name."""
+    return SuiteResult(
+        make_figures({name: part.figures for name, part in parts.items()}),
+        {f"{name}.{path}": values for name, part in parts.items() for path, values in part.replicates.items()},
+        {f"{name}.{path}": reason for name, part in parts.items() for path, reason in part.missing.items()},
+    )
 
 
 def build_context(

@@ -13,16 +13,15 @@ from typing import TypeVar
 import numpy as np
 from jaxtyping import Float, Float32, Float64, Int64
 
-from familiar.core.blockwise import map_blocks, similarities, unit_rows
 from familiar.core.errors import NothingToMeasure
 from familiar.evaluation.context import MIN_IDENTITIES, REPLICATES, SEED, EvaluationContext, resample_means
 from familiar.metrics.bootstrap import Replicates, verification_replicates
 from familiar.metrics.pairs import Pairs, pair_similarities, sample_pairs
+from familiar.metrics.retrieval import rank_queries
 from familiar.metrics.roc import roc_counts
 from familiar.metrics.verification import roc_auc
 
 MAX_PAIRS = 20_000  # half of them same, if there are as many
-_EXCLUDED = -2.0  # below every similarity
 
 T = TypeVar("T")
 
@@ -110,7 +109,13 @@ def run_setup(
     """
     both = np.concatenate([embeddings, searched[setup.rows]])
     pairs = Pairs(setup.pairs.left, setup.pairs.right + len(setup.rows), setup.pairs.same)
-    return PerturbationResult(setup, _hits(setup, embeddings, searched), pair_similarities(both, pairs))
+    hits = np.empty(0)
+    if len(setup.queries):
+        own_rows = setup.rows[setup.queries]
+        gallery = searched, setup.labels
+        ranked = rank_queries(embeddings[setup.queries], setup.labels[own_rows], gallery, own_rows=own_rows)
+        hits = (ranked.first_match_rank == 1).astype(np.float64)
+    return PerturbationResult(setup, hits, pair_similarities(both, pairs))
 
 
 def measure_results(
@@ -153,29 +158,3 @@ def map_photos(
     batches = [rows[start : start + size] for start in range(0, len(rows), size)]
     with ThreadPoolExecutor(context.model.threads) as pool:
         return list(pool.map(work, batches))
-
-
-def _hits(
-    setup: PerturbationSetup, embeddings: Float32[np.ndarray, "k d"], searched: Float32[np.ndarray, "n d"]
-) -> Float64[np.ndarray, " q"]:
-    """Return 1 for each query whose nearest other photo is of its identity, else 0."""
-    if not len(setup.queries):
-        return np.empty(0)
-    order = np.argsort(setup.labels, kind="stable")  # the rows of an identity are one slice
-    position = np.argsort(order)
-    identity = setup.identity[setup.queries]
-    first = np.searchsorted(setup.labels, identity, "left", sorter=order)
-    last = np.searchsorted(setup.labels, identity, "right", sorter=order)
-    queries, gallery = unit_rows(embeddings[setup.queries]), unit_rows(searched)[order]
-    own_column = position[setup.rows[setup.queries]]
-
-    def block_hits(part: slice) -> Float64[np.ndarray, " b"]:
-        scores = similarities(queries[part], gallery)
-        scores[np.arange(len(scores)), own_column[part]] = _EXCLUDED
-        nearest_positive = np.empty(len(scores), np.float32)
-        for row, (start, stop) in enumerate(zip(first[part].tolist(), last[part].tolist(), strict=True)):
-            nearest_positive[row] = scores[row, start:stop].max()
-            scores[row, start:stop] = _EXCLUDED
-        return (nearest_positive > scores.max(axis=1)).astype(np.float64)
-
-    return np.concatenate(map_blocks(block_hits, len(queries), len(gallery), None))

@@ -9,6 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import LogLocator, PercentFormatter
 
 from familiar.evaluation.plots.chart import TEXT_PT, Chart, Theme, chart, legend_below
+from familiar.evaluation.results.labels import format_figure
 from familiar.metrics.roc import RocCounts
 from familiar.metrics.verification import accuracy_at, best_accuracy, equal_error_rate, rates_at, roc_curve
 
@@ -96,7 +97,13 @@ def accuracy_chart(counts: RocCounts, thresholds: Mapping[str, float]) -> Chart:
 
     def draw(axes: Axes, theme: Theme) -> None:
         axes.plot(curve_thresholds, accuracy, color=theme.accent, linewidth=2)
-        axes.plot([best_threshold], [best], "o", color=theme.different, label=f"best: {_signed(best_threshold)}")
+        axes.plot(
+            [best_threshold],
+            [best],
+            "o",
+            color=theme.different,
+            label=f"best: {format_figure('similarity', best_threshold)}",
+        )
         _mark_thresholds(axes, theme, thresholds)
         axes.set(xlabel="threshold (similarity)", ylabel="balanced accuracy")
         axes.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
@@ -145,12 +152,8 @@ def _mark_thresholds(axes: Axes, theme: Theme, thresholds: Mapping[str, float]) 
             color=theme.ink,
             linewidth=1.3,
             linestyle=style,
-            label=f"{name}: {_signed(similarity)}",
+            label=f"{name}: {format_figure('similarity', similarity)}",
         )
-
-
-def _signed(similarity: float) -> str:
-    return f"{similarity:.3f}".replace("-", "−")
 
 
 def _deviates(rates: Float[np.ndarray, " v"], min_rate: float) -> list[float]:

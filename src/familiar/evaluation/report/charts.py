@@ -1,5 +1,6 @@
 """The charts of a report and their captions."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -26,6 +27,7 @@ from familiar.evaluation.results import EvaluationResults
 from familiar.evaluation.results.figures import names_between
 from familiar.evaluation.results.labels import find_label
 from familiar.evaluation.verification_pairs import THRESHOLDS, ScoredPairs
+from familiar.metrics.bootstrap import Interval
 
 MAX_SLICES = 16  # in one chart
 
@@ -48,10 +50,7 @@ def draw_charts(
     if scored_pairs is not None and "verification" in results.suites:
         charts |= _verification(results, scored_pairs)
     charts |= _robustness(results)
-    slices = names_between(results.figures, "slices.columns", "value")
-    columns = dict.fromkeys(path.rpartition(".")[0] for path in slices)
-    for number, column in enumerate(columns, start=1):
-        paths = [f"slices.columns.{path}" for path in slices if path.rpartition(".")[0] == column]
+    for number, (column, paths) in enumerate(results.slices.items(), start=1):
         charts |= _slices(f"slices_{number}", column, paths, results)
     charts["map"] = _map(context)
     charts["sizes"] = CaptionedChart(
@@ -110,13 +109,8 @@ def _robustness(results: EvaluationResults) -> dict[str, CaptionedChart]:
     charts: dict[str, CaptionedChart] = {}
     corruptions = names_between(results.figures, "robustness.corruptions", "severity")
     recall_drops, similarity_drops = (
-        [
-            (name, drop, results.figures[path].interval)
-            for name in corruptions
-            for path in (f"robustness.corruptions.{name}.{key}",)
-            if (drop := results.number(path)) is not None  # none has a recall if no identity has two photos
-        ]
-        for key in ("recall_at_1_drop", "similarity_drop")
+        _bars(results, {name: f"robustness.corruptions.{name}.{key}" for name in corruptions})
+        for key in ("recall_at_1_drop", "similarity_drop")  # none has a recall if no identity has two photos
     )
     if similarity_drops:
         sort_by = {name: loss for name, loss, _ in recall_drops or similarity_drops}
@@ -145,6 +139,14 @@ def _robustness(results: EvaluationResults) -> dict[str, CaptionedChart]:
     return charts
 
 
+def _bars(results: EvaluationResults, paths: Mapping[str, str]) -> list[tuple[str, float, Interval | None]]:
+    """Return name, value and interval of the figures that have a value."""
+    numbers = {name: results.number(path) for name, path in paths.items()}
+    return [
+        (name, value, results.figures[paths[name]].interval) for name, value in numbers.items() if value is not None
+    ]
+
+
 def _slices(key: str, column: str, slices: list[str], results: EvaluationResults) -> dict[str, CaptionedChart]:
     choices = ("retrieval.recall_at_1", "verification.auc")
     figure = next(
@@ -152,20 +154,14 @@ def _slices(key: str, column: str, slices: list[str], results: EvaluationResults
     )
     if figure is None:
         return {}
-    label = find_label(figure).name
-    with_value = [path for path in slices if results.value(f"{path}.{figure}") is not None]
-    rows = [
-        (str(results.value(f"{path}.value")), results.number(each) or 0.0, results.figures[each].interval)
-        for path in with_value[:MAX_SLICES]
-        for each in (f"{path}.{figure}",)
-    ]
-    overall = results.number(figure)
-    omitted = len(with_value) - MAX_SLICES
+    label, overall = find_label(figure).name, results.number(figure)
+    rows = _bars(results, {str(results.value(f"{path}.value")): f"{path}.{figure}" for path in slices})
+    omitted = len(rows) - MAX_SLICES
     omitted_note = f" The {omitted} best are left out." if omitted > 0 else ""
     caption = (
         f"{label}, the worst first; thin lines are 95 % intervals, the dashed line is that of all photos.{omitted_note}"
     )
-    return {key: CaptionedChart(share_bars(rows, label, overall), f"Bars: {label} by {column}", caption)}
+    return {key: CaptionedChart(share_bars(rows[:MAX_SLICES], label, overall), f"Bars: {label} by {column}", caption)}
 
 
 def _map(context: EvaluationContext) -> CaptionedChart:

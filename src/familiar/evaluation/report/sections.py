@@ -57,19 +57,16 @@ def _verification(results: EvaluationResults, _: Examples) -> dict[str, Any]:
 
 
 def _slices(results: EvaluationResults, _: Examples) -> dict[str, Any] | None:
-    """List the slices of each column of attributes, and the figures of the suites that were run."""
-    columns: dict[str, list[str]] = {}
-    for name in names_between(results.figures, "slices.columns", "value"):
-        columns.setdefault(name.rpartition(".")[0], []).append(f"slices.columns.{name}")
+    """List the figures to show of each column of attributes: those of the suites that were run."""
     shown = {
         column: [
             figure
             for figure in (SPECIES_FIGURES if column == ROUTED_SPECIES else SLICE_FIGURES)
             if any(path.startswith(f"{paths[0]}.{figure.partition('.')[0]}") for path in results.figures)
         ]
-        for column, paths in columns.items()
+        for column, paths in results.slices.items()
     }
-    return {"columns": columns, "shown": shown, "species_column": ROUTED_SPECIES} if columns else None
+    return {"shown": shown, "species_column": ROUTED_SPECIES} if shown else None
 
 
 def _robustness(results: EvaluationResults, _: Examples) -> dict[str, Any]:

@@ -8,7 +8,6 @@ from markupsafe import Markup
 from familiar.evaluation.report.examples import Examples
 from familiar.evaluation.report.templating import render_template
 from familiar.evaluation.results import EvaluationResults
-from familiar.evaluation.results.figures import names_between
 from familiar.evaluation.results.labels import format_percent
 
 FEW_IDENTITIES = 50
@@ -46,14 +45,8 @@ def accuracy_sentence(results: EvaluationResults) -> Markup:
 def failure_sentence(results: EvaluationResults, examples: Examples) -> Markup:
     """Name the worst slice, else the identities that fail most, else the most similar pair of two identities."""
     if (worst_slice := _worst_slice(results)) is not None:
-        return render_template(
-            "summary/worst_slice.html",
-            results=results,
-            column=worst_slice.rpartition(".")[0],
-            worst=f"slices.columns.{worst_slice}",
-            recall=results.figures[f"slices.columns.{worst_slice}.retrieval.recall_at_1"],
-            overall=results.value("retrieval.recall_at_1"),
-        )
+        column, worst = worst_slice
+        return render_template("summary/worst_slice.html", results=results, column=column, worst=worst)
     if examples.searched_identities:
         return render_template("summary/failing_identities.html", examples=examples)
     return render_template("summary/most_similar_negatives.html", worst=next(iter(examples.negatives or ()), None))
@@ -134,9 +127,12 @@ def _data_caveats(results: EvaluationResults) -> list[Caveat]:
     return limits
 
 
-def _worst_slice(results: EvaluationResults) -> str | None:
-    """Return the path of the slice with the lowest recall@1 below "slices.columns"."""
-    slices = names_between(results.figures, "slices.columns", "value")
-    recalls = {path: results.number(f"slices.columns.{path}.retrieval.recall_at_1") for path in slices}
-    with_recall = {path: recall for path, recall in recalls.items() if recall is not None}
-    return min(with_recall, key=lambda path: with_recall[path]) if with_recall else None
+def _worst_slice(results: EvaluationResults) -> tuple[str, str] | None:
+    """Return the column and the path of the slice with the lowest recall@1."""
+    recalls = {
+        (column, path): recall
+        for column, paths in results.slices.items()
+        for path in paths
+        if (recall := results.number(f"{path}.retrieval.recall_at_1")) is not None
+    }
+    return min(recalls, key=lambda column_and_path: recalls[column_and_path], default=None)
