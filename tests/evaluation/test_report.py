@@ -11,7 +11,6 @@ import pytest
 from jinja2 import UndefinedError
 
 from familiar.core.calibration import Calibration, Threshold
-from familiar.core.errors import NothingToMeasure
 from familiar.datasets.folders import scan_folders
 from familiar.embedding.embedder import Embedder
 from familiar.evaluation.context import EvaluationContext, EvaluationOptions, build_context
@@ -137,7 +136,7 @@ class Reader(HTMLParser):
 
 @pytest.mark.slow
 def test_report_is_self_contained_with_section_per_suite(context: EvaluationContext, tmp_path: Path):
-    path = write_report(tmp_path / "out", all_results(context), context, context.scored_pairs)
+    path = write_report(tmp_path / "out", all_results(context), context)
     assert path == tmp_path / "out" / "report.html"
     page = Reader(path.read_text(encoding="utf-8"))
     assert set(SUITES) <= page.ids
@@ -163,7 +162,7 @@ def test_report_is_self_contained_with_section_per_suite(context: EvaluationCont
 
 @pytest.mark.exhaustive
 def test_report_has_both_color_schemes_and_png_files(context: EvaluationContext, tmp_path: Path):
-    page = write_report(tmp_path, all_results(context), context, context.scored_pairs).read_text()
+    page = write_report(tmp_path, all_results(context), context).read_text()
     assert "color-scheme: light dark" in page
     assert "@media (prefers-color-scheme: dark)" in page
     names = {path.stem for path in tmp_path.glob("*.png")}
@@ -245,7 +244,7 @@ def test_escapes_names_from_data(mean_color_bundle: Path, tmp_path: Path):
     results = all_results(context, "<th>")
     data = replace(results.data, sources=(str(root),), skipped=("<i>.png: empty", "x\udcff.png: empty"))
     results = replace(results, data=data)
-    path = write_report(tmp_path / "out", results, context, context.scored_pairs)
+    path = write_report(tmp_path / "out", results, context)
     page = Reader(path.read_text(encoding="utf-8"))
     assert "script" not in page.tags
     assert 'a "quote" & <img src=x onerror=y>' in page.text
@@ -256,7 +255,7 @@ def test_escapes_names_from_data(mean_color_bundle: Path, tmp_path: Path):
 def test_non_utf8_name_is_rendered(context: EvaluationContext, tmp_path: Path):
     names = (context.table.names[0] + "\udcff", *context.table.names[1:])
     renamed = replace(context, table=replace(context.table, names=names))
-    page = write_report(tmp_path, measured_results(renamed), renamed, renamed.scored_pairs).read_text(encoding="utf-8")
+    page = write_report(tmp_path, measured_results(renamed), renamed).read_text(encoding="utf-8")
     assert "Person_00\\xff" in page
 
 
@@ -265,12 +264,8 @@ def test_non_utf8_name_is_rendered(context: EvaluationContext, tmp_path: Path):
 @pytest.mark.parametrize(("identities", "photos"), [(1, 1), (1, 3), (4, 1), (2, 2)])
 def test_few_photos_still_make_report(identities: int, photos: int, mean_color_bundle: Path, tmp_path: Path):
     context = context_in(color_folder(tmp_path / "few", identities, photos), mean_color_bundle)
-    try:
-        scored_pairs = context.scored_pairs
-    except NothingToMeasure:
-        scored_pairs = None
     results = measured_results(context)
-    page = Reader(write_report(tmp_path / "out", results, context, scored_pairs).read_text())
+    page = Reader(write_report(tmp_path / "out", results, context).read_text())
     assert ("says nothing about others" in page.text) == bool(results.suites)
     for suite, reason in results.reasons.items():
         assert reason.removeprefix(f"{suite}: ") in page.text
@@ -281,7 +276,7 @@ def test_collapsed_embeddings_make_report(mean_color_bundle: Path, tmp_path: Pat
     context = context_in(color_folder(tmp_path / "same", 12, 5, spread=0.0), mean_color_bundle)
     collapsed = replace(context, embeddings=np.tile(context.embeddings[:1], (60, 1)))
     results = measured_results(collapsed)
-    page = Reader(write_report(tmp_path / "out", results, collapsed, collapsed.scored_pairs).read_text())
+    page = Reader(write_report(tmp_path / "out", results, collapsed).read_text())
     assert "For 0.00\u00a0% of the photos the nearest other photo" in page.text
     assert "most often Person" in page.text
 
@@ -305,7 +300,7 @@ def test_deleted_photo_is_reported(context: EvaluationContext, tmp_path: Path):
     for photo in context.table.photos:
         assert isinstance(photo, Path)
         photo.unlink()
-    page = write_report(tmp_path / "out", results, context, context.scored_pairs).read_text()
+    page = write_report(tmp_path / "out", results, context).read_text()
     assert "can no longer be read" in page
     assert (tmp_path / "out" / "neighbors.png").read_bytes().startswith(PNG)
 

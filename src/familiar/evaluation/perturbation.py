@@ -140,8 +140,9 @@ def measure_results(
         values[recall] = float(hits.mean())
         if setup.resampled:
             replicates = resample_means({recall: hits}, setup.identity[setup.queries])
-    if result.auc is not None and (other is None or other.auc is not None):
-        values[auc] = result.auc - (0 if other is None else other.auc)
+    other_auc = 0.0 if other is None else other.auc
+    if result.auc is not None and other_auc is not None:
+        values[auc] = result.auc - other_auc
         if setup.resampled:
             replicates[auc] = result.auc_replicates - (0 if other is None else other.auc_replicates)
     return values, replicates

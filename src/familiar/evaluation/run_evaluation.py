@@ -9,7 +9,7 @@ from typing import Literal
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from familiar.core.errors import NoBundleForSpecies, NothingToMeasure, UnknownSpecies
+from familiar.core.errors import NoBundleForSpecies, UnknownSpecies
 from familiar.core.files import make_folder
 from familiar.datasets.attributes import read_attributes
 from familiar.datasets.folders import DataSpec, open_photo
@@ -24,7 +24,6 @@ from familiar.evaluation.results import EvaluationResults, write_results
 from familiar.evaluation.results.document import DataInfo, IntervalSettings, RoutingInfo
 from familiar.evaluation.suites.catalog import check_suite_names, run_suites
 from familiar.evaluation.training_data import EvaluationData, seen_photos, select_identities
-from familiar.evaluation.verification_pairs import ScoredPairs
 
 LeakCheck = Literal["check", "exclude", "skip"]
 
@@ -134,15 +133,8 @@ def evaluate(
         )
         on_progress("writing the report")
         write_results(output / "eval_results.json", results)
-        write_report(output, results, context, _scored_pairs(context))
+        write_report(output, results, context)
     return results
-
-
-def _scored_pairs(context: EvaluationContext) -> ScoredPairs | None:
-    try:
-        return context.scored_pairs
-    except NothingToMeasure:
-        return None
 
 
 def _data_info(context: EvaluationContext, data: DataSpec, chosen: EvaluationData) -> DataInfo:

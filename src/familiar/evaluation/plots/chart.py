@@ -83,8 +83,8 @@ def chart(
             wspace=gap_in[0] / panel_width_in,
             hspace=gap_in[1] / panel_height_in,
         )
-        for panel, cell in zip(draw, grid, strict=False):
-            axes = figure.add_subplot(cell)
+        for index, panel in enumerate(draw):
+            axes = figure.add_subplot(grid[index])
             _apply_theme(axes, theme)
             panel(axes, theme)
         return png(figure)

@@ -9,26 +9,22 @@ from familiar.evaluation.report.charts import draw_charts
 from familiar.evaluation.report.examples import Examples, collect_examples
 from familiar.evaluation.report.page import render
 from familiar.evaluation.results import EvaluationResults
-from familiar.evaluation.verification_pairs import ScoredPairs
 
 
-def write_report(
-    folder: Path, results: EvaluationResults, context: EvaluationContext, scored_pairs: ScoredPairs | None
-) -> Path:
+def write_report(folder: Path, results: EvaluationResults, context: EvaluationContext) -> Path:
     """Write `report.html` and its pictures.
 
     Args:
         folder: where to write; created if missing.
         results: what the page shows.
         context: the embedded photos.
-        scored_pairs: None if there are no same pairs or no different ones.
 
     Returns:
         The path of the page.
     """
     make_folder(folder)
     examples = collect_examples(context, results)
-    charts = draw_charts(results, context, scored_pairs)
+    charts = draw_charts(results, context)
     pictures = {key: captioned.chart.light for key, captioned in charts.items()} | _contact_sheets(examples)
     for key, picture in pictures.items():
         write_atomically(folder / f"{key}.png", picture)

@@ -26,8 +26,9 @@ from familiar.evaluation.report.examples import identity_name
 from familiar.evaluation.results import EvaluationResults
 from familiar.evaluation.results.figures import names_between
 from familiar.evaluation.results.labels import find_label
-from familiar.evaluation.verification_pairs import THRESHOLDS, ScoredPairs
+from familiar.evaluation.verification_pairs import THRESHOLDS
 from familiar.metrics.bootstrap import Interval
+from familiar.metrics.roc import RocCounts
 
 MAX_SLICES = 16  # in one chart
 
@@ -42,13 +43,11 @@ class CaptionedChart:
     legend: tuple[str, ...] = ()
 
 
-def draw_charts(
-    results: EvaluationResults, context: EvaluationContext, scored_pairs: ScoredPairs | None
-) -> dict[str, CaptionedChart]:
+def draw_charts(results: EvaluationResults, context: EvaluationContext) -> dict[str, CaptionedChart]:
     """Draw the charts, by name. Those of suites that were not run, or could not be computed, are left out."""
     charts: dict[str, CaptionedChart] = {}
-    if scored_pairs is not None and "verification" in results.suites:
-        charts |= _verification(results, scored_pairs)
+    if "verification" in results.suites:
+        charts |= _verification(results, context.scored_pairs.counts)
     charts |= _robustness(results)
     for number, (column, paths) in enumerate(results.slices.items(), start=1):
         charts |= _slices(f"slices_{number}", column, paths, results)
@@ -61,8 +60,7 @@ def draw_charts(
     return charts
 
 
-def _verification(results: EvaluationResults, scored_pairs: ScoredPairs) -> dict[str, CaptionedChart]:
-    counts = scored_pairs.counts
+def _verification(results: EvaluationResults, counts: RocCounts) -> dict[str, CaptionedChart]:
     similarities = {name: results.number(f"verification.at_bundle_thresholds.{name}.similarity") for name in THRESHOLDS}
     thresholds = {name.replace("_", " "): value for name, value in similarities.items() if value is not None}
     charts = {

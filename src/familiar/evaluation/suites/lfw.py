@@ -48,9 +48,9 @@ def lfw(context: EvaluationContext) -> SuiteResult:
             missing[name] = str(error)
     if not views:
         raise NothingToMeasure("lfw: " + "; ".join(missing.values()))
-    measured = combine(views)
-    figures = measured.figures | dict.fromkeys(missing, Figure(None))
-    return SuiteResult(figures, measured.replicates, missing)
+    combined = combine(views)
+    figures = combined.figures | dict.fromkeys(missing, Figure(None))
+    return SuiteResult(figures, combined.replicates, missing)
 
 
 def _view_2(context: EvaluationContext) -> SuiteResult:

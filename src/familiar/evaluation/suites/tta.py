@@ -58,8 +58,8 @@ def tta(context: EvaluationContext) -> SuiteResult:
     def gains(setup: PerturbationSetup) -> dict[str, Figures]:
         plain = measure("plain", setup)
         photos = {"photos": len(setup.rows)}
-        measured = {method: measure_results(measure(method, setup), plain, "_gain") for method in PASSES}
-        return {method: make_figures(photos | values, replicates) for method, (values, replicates) in measured.items()}
+        deltas = {method: measure_results(measure(method, setup), plain, "_gain") for method in PASSES}
+        return {method: make_figures(photos | values, replicates) for method, (values, replicates) in deltas.items()}
 
     overall_setup = make_setup(labels, np.arange(len(rows)))
     plain, overall = measure("plain", overall_setup), gains(overall_setup)
