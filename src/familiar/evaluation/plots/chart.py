@@ -3,7 +3,7 @@
 import io
 import struct
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -38,11 +38,21 @@ Draw = Callable[[Axes, Theme], None]
 
 @dataclass(frozen=True)
 class Chart:
-    """The PNG bytes of a chart in both themes, and their size in pixels (width, height)."""
+    """The PNG bytes of a chart in both themes, and their size in pixels (width, height).
+
+    `alt`: its alternative text. `legend`: the identities of the map by number, from 1.
+    """
 
     light: bytes
     dark: bytes
     size_px: tuple[int, int]
+    alt: str = ""
+    caption: str = ""
+    legend: tuple[str, ...] = ()
+
+    def captioned(self, alt: str, caption: str, legend: tuple[str, ...] = ()) -> "Chart":
+        """Return the chart with texts."""
+        return replace(self, alt=alt, caption=caption, legend=legend)
 
 
 def chart(

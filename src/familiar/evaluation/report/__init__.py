@@ -25,7 +25,7 @@ def write_report(folder: Path, results: EvaluationResults, context: EvaluationCo
     make_folder(folder)
     examples = collect_examples(context, results)
     charts = draw_charts(results, context)
-    pictures = {key: captioned.chart.light for key, captioned in charts.items()} | _contact_sheets(examples)
+    pictures = {key: chart.light for key, chart in charts.items()} | _contact_sheets(examples)
     for key, picture in pictures.items():
         write_atomically(folder / f"{key}.png", picture)
     # The name of a file may hold bytes that are not UTF-8; one that was not escaped must not stop the page.

@@ -6,7 +6,7 @@ from typing import Any
 
 from markupsafe import Markup
 
-from familiar.evaluation.report.charts import CaptionedChart
+from familiar.evaluation.plots.chart import Chart
 from familiar.evaluation.report.examples import Examples
 from familiar.evaluation.report.sections import SECTIONS, Section
 from familiar.evaluation.report.summary import caveats, summary_sentences
@@ -14,7 +14,7 @@ from familiar.evaluation.report.templating import render_template
 from familiar.evaluation.results import EvaluationResults
 
 
-def render(results: EvaluationResults, examples: Examples, charts: Mapping[str, CaptionedChart]) -> str:
+def render(results: EvaluationResults, examples: Examples, charts: Mapping[str, Chart]) -> str:
     """Render the page; sections of suites that were not run are left out."""
     bodies = [(section, render_section(section, results, examples, charts)) for section in SECTIONS]
     page = render_template(
@@ -29,7 +29,7 @@ def render(results: EvaluationResults, examples: Examples, charts: Mapping[str, 
 
 
 def render_section(
-    section: Section, results: EvaluationResults, examples: Examples, charts: Mapping[str, CaptionedChart]
+    section: Section, results: EvaluationResults, examples: Examples, charts: Mapping[str, Chart]
 ) -> Markup:
     """Render the body of a section; empty if there is nothing to show."""
     suite = section.shown_suite

@@ -6,7 +6,7 @@ from typing import Any
 
 from familiar.evaluation.report.examples import Examples
 from familiar.evaluation.results import EvaluationResults
-from familiar.evaluation.results.figures import names_between
+from familiar.evaluation.results.figures import names_between, slices_by_column
 from familiar.evaluation.results.labels import IDENTIFICATION, RETRIEVAL, SEPARATION, VERIFICATION
 from familiar.evaluation.suites.catalog import SUITES
 from familiar.evaluation.suites.slices import ROUTED_SPECIES
@@ -58,15 +58,16 @@ def _verification(results: EvaluationResults, _: Examples) -> dict[str, Any]:
 
 def _slices(results: EvaluationResults, _: Examples) -> dict[str, Any] | None:
     """List the figures to show of each column of attributes: those of the suites that were run."""
+    columns = slices_by_column(results.figures)
     shown = {
         column: [
             figure
             for figure in (SPECIES_FIGURES if column == ROUTED_SPECIES else SLICE_FIGURES)
             if any(path.startswith(f"{paths[0]}.{figure.partition('.')[0]}") for path in results.figures)
         ]
-        for column, paths in results.slices.items()
+        for column, paths in columns.items()
     }
-    return {"shown": shown, "species_column": ROUTED_SPECIES} if shown else None
+    return {"columns": columns, "shown": shown, "species_column": ROUTED_SPECIES} if shown else None
 
 
 def _robustness(results: EvaluationResults, _: Examples) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from markupsafe import Markup
 from familiar.evaluation.report.examples import Examples
 from familiar.evaluation.report.templating import render_template
 from familiar.evaluation.results import EvaluationResults
+from familiar.evaluation.results.figures import slices_by_column
 from familiar.evaluation.results.labels import format_percent
 
 FEW_IDENTITIES = 50
@@ -131,7 +132,7 @@ def _worst_slice(results: EvaluationResults) -> tuple[str, str] | None:
     """Return the column and the path of the slice with the lowest recall@1."""
     recalls = {
         (column, path): recall
-        for column, paths in results.slices.items()
+        for column, paths in slices_by_column(results.figures).items()
         for path in paths
         if (recall := results.number(f"{path}.retrieval.recall_at_1")) is not None
     }

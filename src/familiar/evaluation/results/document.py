@@ -11,7 +11,7 @@ from familiar.core.errors import BadResults
 from familiar.core.format_marks import explain_other_format
 from familiar.core.json_codec import CustomType, JsonCodec
 from familiar.evaluation.missing import missing_reason
-from familiar.evaluation.results.figures import Figure, Figures, Value, names_between, read_figure
+from familiar.evaluation.results.figures import Figure, Figures, Value, read_figure
 from familiar.evaluation.results.html_view import results_html
 from familiar.evaluation.results.labels import find_label
 
@@ -145,14 +145,6 @@ class EvaluationResults(TableSource):
     def suites(self) -> tuple[str, ...]:
         """The names of the suites that were computed."""
         return tuple(dict.fromkeys(path.partition(".")[0] for path in self.figures))
-
-    @property
-    def slices(self) -> dict[str, list[str]]:
-        """The paths of the slices of each column of attributes, such as "slices.columns.coat.0", the worst first."""
-        columns: dict[str, list[str]] = {}
-        for path in names_between(self.figures, "slices.columns", "value"):
-            columns.setdefault(path.rpartition(".")[0], []).append(f"slices.columns.{path}")
-        return columns
 
     def has_suite(self, name: str) -> bool:
         """Tell whether a suite was run, even if it could not be computed.
