@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from familiar.core.errors import CannotDownload, CannotWrite
-from familiar.core.files import content_sha256, fsync_directory, make_folder
+from familiar.core.files import content_sha256, fsync_directory, make_folder, writing
 
 BLOCK_BYTES = 1 << 20
 TIMEOUT_S = 60
@@ -65,7 +65,7 @@ def download(
         return False
     part = target.with_name(f".{target.name}.part")
     make_folder(target.parent)
-    try:
+    with writing(target):
         resumed = part.exists()
         _fetch(file, part, url or file.url, on_bytes)
         # A power cut can leave a part of the right length without its data.
@@ -79,8 +79,6 @@ def download(
             )
         part.replace(target)
         fsync_directory(target.parent)
-    except OSError as error:
-        raise CannotWrite(f"{target}: cannot be written ({error.strerror or error})") from error
     return True
 
 

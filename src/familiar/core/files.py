@@ -73,8 +73,13 @@ def write_atomically(
 
 
 @contextlib.contextmanager
-def _writing(path: Path, change: str = "written") -> Generator[None, None, None]:
-    """Translate the system's errors in writing a file or folder to CannotWrite."""
+def writing(path: Path, change: str = "written") -> Generator[None, None, None]:
+    """Translate the system's errors in writing a file or folder to CannotWrite.
+
+    Args:
+        path: that the message names.
+        change: what cannot be done, such as "erased".
+    """
     try:
         yield
     except OSError as error:
@@ -90,7 +95,7 @@ def draft_folder(folder: Path) -> Generator[Path, None, None]:
     """
     draft = folder.absolute().with_name(f".{folder.absolute().name}.{secrets.token_hex(4)}")
     make_folder(draft.parent)
-    with _writing(folder):
+    with writing(folder):
         draft.mkdir()
     try:
         yield draft
@@ -108,7 +113,7 @@ def publish_folder(draft: Path, folder: Path) -> None:
     Raises:
         CannotWrite: the system refuses, or there is a folder with contents.
     """
-    with _writing(folder):
+    with writing(folder):
         fsync_tree(draft)
         if folder.exists():
             folder.rmdir()  # not all systems replace an empty one by a rename
@@ -122,7 +127,7 @@ def make_folder(folder: Path) -> None:
     Raises:
         CannotWrite: the system refuses.
     """
-    with _writing(folder, "created"):
+    with writing(folder, "created"):
         missing = [each for each in (folder, *folder.parents) if not each.exists()]
         folder.mkdir(parents=True, exist_ok=True)
         for each in missing:
@@ -246,7 +251,7 @@ class FileLock:
             CannotWrite: the file cannot be created.
         """
         self._path = path
-        with _writing(path):
+        with writing(path):
             self._descriptor: int | None = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
 
     def acquire(self, *, shared: bool = False, wait_seconds: float = 0) -> bool:
@@ -291,7 +296,7 @@ def erase_file(path: Path) -> None:
         CannotWrite: the system refuses.
     """
     can_remove_open_files = os.name != "nt"
-    with _writing(path, "erased"), contextlib.suppress(FileNotFoundError):
+    with writing(path, "erased"), contextlib.suppress(FileNotFoundError):
         if path.is_symlink() or path.stat().st_nlink > 1:
             path.unlink()
             fsync_directory(path.parent)
