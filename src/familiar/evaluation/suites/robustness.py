@@ -10,7 +10,7 @@ from familiar.core.types import Face
 from familiar.embedding.photos import stack_embeddings
 from familiar.evaluation.context import SEED, EvaluationContext, SuiteResult, resample_means
 from familiar.evaluation.corruptions import CORRUPTIONS
-from familiar.evaluation.perturbation import PerturbationResult, make_setup, map_photos, measure_results, run_setup
+from familiar.evaluation.perturbation import make_setup, map_photos, measure_results, run_setup
 from familiar.evaluation.results.figures import Figures, make_figures
 
 MAX_PHOTOS = 500  # each of them goes through the network 36 times
@@ -37,11 +37,8 @@ def robustness(context: EvaluationContext) -> SuiteResult:
     sweeps: dict[str, list[dict[str, float | None]]] = {}
     corrupted = _embed_corrupted(context, rows)
     for name, corruption in CORRUPTIONS.items():
-        steps: dict[float | None, tuple[Float64[np.ndarray, " k"], PerturbationResult]] = {
-            severity: (
-                _similarity_drop(originals, embeddings),
-                run_setup(setup, embeddings, searched),
-            )
+        steps = {
+            severity: (_similarity_drop(originals, embeddings), run_setup(setup, embeddings, searched))
             for (variant_name, severity), embeddings in corrupted.items()
             if variant_name == name
         }
