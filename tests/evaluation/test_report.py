@@ -291,7 +291,7 @@ def test_neighbor_grid_marks_matches_by_sign_frame_and_text(context: EvaluationC
     for row, tiles in zip(rows, examples.neighbors, strict=True):
         marks = re.findall(r'class="tile (correct|wrong)".*?: (the same individual|another individual)".*?<b>(.) ', row)
         expected = {True: ("correct", "the same individual", "✓"), False: ("wrong", "another individual", "✗")}
-        assert marks == [expected[tile.correct] for tile in tiles[1:]]
+        assert marks == [expected[bool(tile.correct)] for tile in tiles[1:]]
 
 
 @pytest.mark.exhaustive
