@@ -13,12 +13,11 @@ from familiar.core.vectors import orthogonal_bridge, prefix, ridge_bridge
 from familiar.datasets.folders import DataSpec, IdentityTable, open_photo
 from familiar.embedding.embedder import Embedder
 from familiar.embedding.photos import embed_photos
-from familiar.evaluation.context import REPLICATES, SEED, EvaluationOptions, SuiteResult, build_context
-from familiar.evaluation.perturbation import PerturbationResult, make_setup, run_setup
+from familiar.evaluation.context import EvaluationOptions, SuiteResult, build_context
+from familiar.evaluation.perturbation import PerturbationResult, make_setup, measure_results, run_setup
 from familiar.evaluation.results.figures import make_figures
 from familiar.evaluation.suites.retrieval import retrieval
 from familiar.evaluation.suites.verification import verification
-from familiar.metrics.bootstrap import mean_replicates
 from papers.figures import Results
 
 OLD_OLD = "old / old"
@@ -105,14 +104,8 @@ def _embed(embedder: Embedder, table: IdentityTable) -> np.ndarray:
 
 
 def _outcome(answers: PerturbationResult) -> SuiteResult:
-    replicates = mean_replicates(
-        {"recall_at_1": answers.hits},
-        answers.setup.identity[answers.setup.queries],
-        replicates=REPLICATES,
-        seed=SEED,
-    )
-    replicates["auc"] = answers.auc_replicates
-    return SuiteResult(make_figures({"recall_at_1": answers.recall_at_1, "auc": answers.auc}, replicates), replicates)
+    values, replicates = measure_results(answers)
+    return SuiteResult(make_figures(values, replicates), replicates)
 
 
 def results_of(outcomes: dict[str, SuiteResult]) -> Results:

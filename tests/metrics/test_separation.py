@@ -46,7 +46,7 @@ def slow_dunn(rows, labels):
 
 
 def indices(result):
-    return result.members, result.centroids, result.centroids_to_mean, result.dropped
+    return result.members, result.centroids, result.centroids_to_mean, result.photos_dropped
 
 
 def test_dunn_indices_equal_worked_example():
@@ -86,7 +86,7 @@ def test_dunn_keeps_both_photos_in_pair_and_drops_one_in_three():
     # Where a pair's photos are near each other, rounding sets one of them farther from their centroid.
     rng = np.random.default_rng(0)
     pairs = np.repeat(rng.normal(size=(500, 3)), 2, axis=0) + 1e-7 * rng.normal(size=(1000, 3))
-    assert dunn(pairs, np.arange(1000) // 2).dropped == 0
+    assert dunn(pairs, np.arange(1000) // 2).photos_dropped == 0
 
 
 def test_silhouette_matches_scikit_learn_on_float32_unit_vectors():

@@ -8,7 +8,7 @@ from typing import Any, Literal
 from httpx2 import Response
 
 from familiar.client.connection import Connection
-from familiar.client.photos import Source, part
+from familiar.client.photos import Source
 from familiar.client.responses import parse_response
 from familiar.core.field_types import Vector
 from familiar.core.gallery_types import (
@@ -566,14 +566,7 @@ class Client:
     def _send(
         self, kind: Any, path: str, photos: Sequence[tuple[str, Source]], *, reads: bool = False, **query: Any
     ) -> Any:
-        response = self._server.request(
-            "POST",
-            path,
-            query=query,
-            photos=lambda: [part(field, photo) for field, photo in photos],
-            reads=reads,
-        )
-        return _parse(kind, response)
+        return _parse(kind, self._server.request("POST", path, query=query, photos=photos, reads=reads))
 
 
 def _parse(kind: Any, response: Response) -> Any:

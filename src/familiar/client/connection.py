@@ -2,13 +2,13 @@
 
 import contextlib
 import time
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Generator, Iterator, Sequence
 from http import HTTPStatus
 from typing import Any
 
 import httpx2
 
-from familiar.client.photos import Part
+from familiar.client.photos import Source, part
 from familiar.core.errors import FamiliarError
 from familiar.core.terminal_text import one_line
 
@@ -61,7 +61,7 @@ class Connection:
         *,
         query: dict[str, Any] | None = None,
         body: Any = None,
-        photos: Callable[[], list[Part]] | None = None,
+        photos: Sequence[tuple[str, Source]] | None = None,
         reads: bool = False,
     ) -> httpx2.Response:
         """Send a request.
@@ -71,7 +71,7 @@ class Connection:
             path: below /api/v1.
             query: parameters; those that are None are left out.
             body: sent as JSON.
-            photos: makes the parts of a multipart form, again for each try.
+            photos: sent as parts of a multipart form, by the fields' names; read again for each try.
             reads: nothing is changed by the request, so it is repeated if the server is busy.
 
         Raises:
@@ -83,7 +83,7 @@ class Connection:
         while True:
             tries -= 1
             with self._translate_errors():
-                files = None if photos is None else photos()
+                files = None if photos is None else [part(field, photo) for field, photo in photos]
                 response = self._http.request(method, path, params=parameters, json=body, files=files)
             if response.status_code not in _RETRY_STATUSES or not tries:
                 _require_success(response)

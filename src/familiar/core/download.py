@@ -1,6 +1,5 @@
 """Download of one file whose content is known: resumed where it broke off, and verified before it is used."""
 
-import hashlib
 import os
 import urllib.error
 import urllib.request
@@ -9,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from familiar.core.errors import CannotDownload, CannotWrite
-from familiar.core.files import fsync_directory, make_folder
+from familiar.core.files import content_sha256, fsync_directory, make_folder, writing
 
 BLOCK_BYTES = 1 << 20
 TIMEOUT_S = 60
@@ -61,28 +60,25 @@ def download(
         CannotWrite: the target is another file, or cannot be written.
     """
     if target.exists():
-        if not target.is_file() or _sha256(target) != file.sha256:
+        if not target.is_file() or content_sha256(target).hex() != file.sha256:
             raise CannotWrite(f"{target}: exists, but is not {file.name}; remove it, or name another file")
         return False
     part = target.with_name(f".{target.name}.part")
     make_folder(target.parent)
-    try:
+    with writing(target):
         resumed = part.exists()
         _fetch(file, part, url or file.url, on_bytes)
-        if (
-            resumed and _sha256(part) != file.sha256
-        ):  # a power cut can leave a part of the right length without its data
+        # A power cut can leave a part of the right length without its data.
+        if resumed and content_sha256(part).hex() != file.sha256:
             part.unlink()
             _fetch(file, part, url or file.url, on_bytes)
-        if _sha256(part) != file.sha256:
+        if content_sha256(part).hex() != file.sha256:
             part.unlink()
             raise CannotDownload(
                 f"{url or file.url}: has another content than {file.name} as published (SHA-256); nothing was kept"
             )
         part.replace(target)
         fsync_directory(target.parent)
-    except OSError as error:
-        raise CannotWrite(f"{target}: cannot be written ({error.strerror or error})") from error
     return True
 
 
@@ -116,8 +112,3 @@ def _fetch(file: PublishedFile, part: Path, url: str, on_bytes: Callable[[int, i
         raise CannotDownload(
             f"{url}: broke off after {done:,} of {file.size_bytes:,} bytes; try again, it goes on where it stopped"
         )
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as opened:
-        return hashlib.file_digest(opened, "sha256").hexdigest()

@@ -73,6 +73,20 @@ def write_atomically(
 
 
 @contextlib.contextmanager
+def writing(path: Path, change: str = "written") -> Generator[None, None, None]:
+    """Translate the system's errors in writing a file or folder to CannotWrite.
+
+    Args:
+        path: that the message names.
+        change: what cannot be done, such as "erased".
+    """
+    try:
+        yield
+    except OSError as error:
+        raise CannotWrite(f"{path}: cannot be {change} ({error.strerror or error})") from error
+
+
+@contextlib.contextmanager
 def draft_folder(folder: Path) -> Generator[Path, None, None]:
     """Make a temporary folder next to `folder`, removed at the end unless renamed by `publish_folder`.
 
@@ -81,10 +95,8 @@ def draft_folder(folder: Path) -> Generator[Path, None, None]:
     """
     draft = folder.absolute().with_name(f".{folder.absolute().name}.{secrets.token_hex(4)}")
     make_folder(draft.parent)
-    try:
+    with writing(folder):
         draft.mkdir()
-    except OSError as error:
-        raise CannotWrite(f"{folder}: cannot be written ({error.strerror})") from error
     try:
         yield draft
     finally:
@@ -101,14 +113,12 @@ def publish_folder(draft: Path, folder: Path) -> None:
     Raises:
         CannotWrite: the system refuses, or there is a folder with contents.
     """
-    try:
+    with writing(folder):
         fsync_tree(draft)
         if folder.exists():
             folder.rmdir()  # not all systems replace an empty one by a rename
         draft.rename(folder)
         fsync_directory(folder.absolute().parent)
-    except OSError as error:
-        raise CannotWrite(f"{folder}: cannot be written ({error.strerror or error})") from error
 
 
 def make_folder(folder: Path) -> None:
@@ -117,13 +127,11 @@ def make_folder(folder: Path) -> None:
     Raises:
         CannotWrite: the system refuses.
     """
-    try:
+    with writing(folder, "created"):
         missing = [each for each in (folder, *folder.parents) if not each.exists()]
         folder.mkdir(parents=True, exist_ok=True)
         for each in missing:
             fsync_directory(each.parent)
-    except OSError as error:
-        raise CannotWrite(f"{folder}: cannot be created ({error.strerror or error})") from error
 
 
 def unused_path(folder: Path, name: str, suffix: str = "") -> Path:
@@ -243,10 +251,8 @@ class FileLock:
             CannotWrite: the file cannot be created.
         """
         self._path = path
-        try:
+        with writing(path):
             self._descriptor: int | None = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
-        except OSError as error:
-            raise CannotWrite(f"{path}: cannot be written ({error.strerror})") from error
 
     def acquire(self, *, shared: bool = False, wait_seconds: float = 0) -> bool:
         """Lock the file; return whether it was free, at once or within some seconds.
@@ -290,7 +296,7 @@ def erase_file(path: Path) -> None:
         CannotWrite: the system refuses.
     """
     can_remove_open_files = os.name != "nt"
-    try:
+    with writing(path, "erased"), contextlib.suppress(FileNotFoundError):
         if path.is_symlink() or path.stat().st_nlink > 1:
             path.unlink()
             fsync_directory(path.parent)
@@ -306,10 +312,6 @@ def erase_file(path: Path) -> None:
             os.fsync(file.fileno())
         if not can_remove_open_files:
             path.unlink()
-    except FileNotFoundError:
-        return
-    except OSError as error:
-        raise CannotWrite(f"{path}: cannot be erased ({error.strerror or error})") from error
 
 
 @contextlib.contextmanager
@@ -325,21 +327,19 @@ def held_lock(path: Path, wait_seconds: float, busy: str) -> Generator[None, Non
         CannotWrite: the file cannot be created.
         GalleryBusy: others have it.
     """
-    lock = FileLock(path)
-    try:
-        if not lock.acquire(wait_seconds=wait_seconds):
+    with process_lock(path, wait_seconds) as is_free:
+        if not is_free:
             raise GalleryBusy(busy)
         yield
-    finally:
-        lock.close()
 
 
 @contextlib.contextmanager
-def process_lock(path: Path) -> Generator[bool, None, None]:
-    """Lock a file for this process, without waiting. The system releases the lock if the process is killed.
+def process_lock(path: Path, wait_seconds: float = 0) -> Generator[bool, None, None]:
+    """Lock a file for this process. The system releases the lock if the process is killed.
 
     Args:
         path: created if missing; it stays.
+        wait_seconds: for others that have it.
 
     Yields:
         Whether the lock was free.
@@ -349,7 +349,7 @@ def process_lock(path: Path) -> Generator[bool, None, None]:
     """
     lock = FileLock(path)
     try:
-        yield lock.acquire()
+        yield lock.acquire(wait_seconds=wait_seconds)
     finally:
         lock.close()
 

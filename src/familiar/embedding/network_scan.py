@@ -5,7 +5,6 @@ that it names as its weights. This module reads the encoded file itself (onnx.pr
 `onnx`, and since what is refused should not have been parsed by anything larger.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from familiar.core.protobuf import iterate_fields
@@ -17,15 +16,26 @@ MAX_DEPTH = 8  # of graphs in operators in graphs; exporters nest two
 REPEATING = frozenset({"Loop", "Scan", "SequenceMap", "BeamSearch", "GreedySearch", "Sampling", "WhisperBeamSearch"})
 OPENS_FILES = frozenset({"EPContext"})  # of onnxruntime: a compiled network in another file
 
-# Field numbers of onnx.proto.
-_MODEL_GRAPH, _MODEL_FUNCTIONS, _MODEL_TRAINING = 7, 25, 20
-_GRAPH_NODE, _GRAPH_INITIALIZER, _GRAPH_SPARSE = 1, 5, 15
-_NODE_OPERATOR, _NODE_ATTRIBUTE, _NODE_DOMAIN = 4, 5, 7
-_ATTRIBUTE_TENSOR, _ATTRIBUTE_GRAPH, _ATTRIBUTE_TENSORS, _ATTRIBUTE_GRAPHS = 5, 6, 10, 11
-_ATTRIBUTE_SPARSE, _ATTRIBUTE_SPARSES = 22, 23
-_SPARSE_VALUES, _SPARSE_INDICES = 1, 2
-_TENSOR_EXTERNAL, _TENSOR_LOCATION = 13, 14
+# The fields of onnx.proto that matter: for each message, the messages in it by field number.
+_MESSAGES = {
+    "model": {7: "graph", 20: "functions", 25: "functions"},  # 20: training_info, which has functions too
+    "graph": {1: "node", 5: "tensor", 15: "sparse tensor"},
+    "node": {5: "attribute"},
+    "attribute": {5: "tensor", 6: "graph", 10: "tensor", 11: "graph", 22: "sparse tensor", 23: "sparse tensor"},
+    "sparse tensor": {1: "tensor", 2: "tensor"},
+    "tensor": {13: "external entry"},
+    "functions": {},
+    "external entry": {},
+}
+_NODE_OPERATOR, _NODE_DOMAIN = 4, 7
+_TENSOR_LOCATION = 14
 _ENTRY_KEY, _ENTRY_VALUE = 1, 2
+_TEXTS = {
+    ("node", _NODE_OPERATOR),
+    ("node", _NODE_DOMAIN),
+    ("external entry", _ENTRY_KEY),
+    ("external entry", _ENTRY_VALUE),
+}
 _EXTERNAL = 1  # TensorProto.DataLocation
 
 
@@ -57,7 +67,39 @@ def scan_network(network: bytes | memoryview) -> NetworkScan:
     Raises:
         ValueError: it is malformed, nested too deeply or too large to look through.
     """
-    return _Scanner().scan(network)
+    scan = NetworkScan()
+    fields = 0
+
+    def look(kind: str, message: bytes | memoryview, depth: int) -> None:
+        """Look through a message and those in it. `depth`: the number of graphs that it is in."""
+        nonlocal fields
+        depth += kind == "graph"
+        if depth > MAX_DEPTH:
+            raise ValueError(f"it nests more than {MAX_DEPTH} graphs in each other")
+        texts: dict[int, str] = {}
+        for number, _, content in iterate_fields(message):
+            fields += 1
+            if fields > MAX_FIELDS:
+                raise ValueError(f"it has more than {MAX_FIELDS:,} parts")
+            if isinstance(content, int):
+                is_location = kind == "tensor" and number == _TENSOR_LOCATION
+                scan.external |= is_location and content & 0xFFFFFFFF == _EXTERNAL
+            elif number in _MESSAGES[kind]:
+                look(_MESSAGES[kind][number], content, depth)
+            elif (kind, number) in _TEXTS:
+                texts[number] = bytes(content).decode("utf-8", "replace")
+        if kind == "functions":
+            scan.functions = True
+        elif kind == "node":
+            scan.nodes += 1
+            scan.operators.add((texts.get(_NODE_DOMAIN, ""), texts.get(_NODE_OPERATOR, "")))
+        elif kind == "external entry":
+            scan.external = True
+            if texts.get(_ENTRY_KEY) == "location":
+                scan.locations.add(texts.get(_ENTRY_VALUE, ""))
+
+    look("model", network, 0)
+    return scan
 
 
 def check_network(scan: NetworkScan) -> None:
@@ -75,83 +117,3 @@ def check_network(scan: NetworkScan) -> None:
         raise ValueError("it defines operators of its own as functions")
     if scan.nodes > MAX_NODES:
         raise ValueError(f"it has {scan.nodes:,} operators, more than {MAX_NODES:,}")
-
-
-class _Scanner:
-    """Counts what it sees on its way through the messages."""
-
-    def __init__(self) -> None:
-        self._result = NetworkScan()
-        self._fields = 0
-
-    def scan(self, network: bytes | memoryview) -> NetworkScan:
-        for number, content in self._parts(network):
-            if number == _MODEL_GRAPH:
-                self._graph(content, 1)
-            elif number in (_MODEL_FUNCTIONS, _MODEL_TRAINING):
-                self._result.functions = True
-        return self._result
-
-    def _parts(self, message: bytes | memoryview) -> Iterator[tuple[int, memoryview]]:
-        """Yield the fields that are messages or texts."""
-        for number, _, content in iterate_fields(message):
-            self._count()
-            if isinstance(content, memoryview):
-                yield number, content
-
-    def _count(self) -> None:
-        self._fields += 1
-        if self._fields > MAX_FIELDS:
-            raise ValueError(f"it has more than {MAX_FIELDS:,} parts")
-
-    def _graph(self, graph: memoryview, depth: int) -> None:
-        if depth > MAX_DEPTH:
-            raise ValueError(f"it nests more than {MAX_DEPTH} graphs in each other")
-        for number, content in self._parts(graph):
-            if number == _GRAPH_NODE:
-                self._node(content, depth)
-            elif number == _GRAPH_INITIALIZER:
-                self._tensor(content)
-            elif number == _GRAPH_SPARSE:
-                self._sparse_tensor(content)
-
-    def _node(self, node: memoryview, depth: int) -> None:
-        self._result.nodes += 1
-        operator = domain = ""
-        for number, content in self._parts(node):
-            if number == _NODE_OPERATOR:
-                operator = _text(content)
-            elif number == _NODE_DOMAIN:
-                domain = _text(content)
-            elif number == _NODE_ATTRIBUTE:
-                self._attribute(content, depth)
-        self._result.operators.add((domain, operator))
-
-    def _attribute(self, attribute: memoryview, depth: int) -> None:
-        for number, content in self._parts(attribute):
-            if number in (_ATTRIBUTE_TENSOR, _ATTRIBUTE_TENSORS):
-                self._tensor(content)
-            elif number in (_ATTRIBUTE_GRAPH, _ATTRIBUTE_GRAPHS):
-                self._graph(content, depth + 1)
-            elif number in (_ATTRIBUTE_SPARSE, _ATTRIBUTE_SPARSES):
-                self._sparse_tensor(content)
-
-    def _sparse_tensor(self, tensor: memoryview) -> None:
-        for number, content in self._parts(tensor):
-            if number in (_SPARSE_VALUES, _SPARSE_INDICES):
-                self._tensor(content)
-
-    def _tensor(self, tensor: memoryview) -> None:
-        for number, _, content in iterate_fields(tensor):
-            self._count()
-            if number == _TENSOR_LOCATION and isinstance(content, int) and content & 0xFFFFFFFF == _EXTERNAL:
-                self._result.external = True
-            elif number == _TENSOR_EXTERNAL and isinstance(content, memoryview):
-                self._result.external = True
-                entry = {key: _text(value) for key, value in self._parts(content)}
-                if entry.get(_ENTRY_KEY) == "location":
-                    self._result.locations.add(entry.get(_ENTRY_VALUE, ""))
-
-
-def _text(content: memoryview) -> str:
-    return bytes(content).decode("utf-8", "replace")

@@ -3,6 +3,8 @@
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
 
 import numpy as np
 import onnxruntime as ort
@@ -30,7 +32,7 @@ class SharedNetwork:
         self._free = runs
         self._batch_size = batch_size
         self._waiting: deque[_Call] = deque()
-        self._changed = threading.Condition()  # guards `_free`, `_waiting` and the calls' `is_taken` and `is_done`
+        self._changed = threading.Condition()  # guards `_free`, `_waiting` and the calls' `is_taken`
 
     def __call__(self, crops_u8: UInt8[np.ndarray, "n s s 3"]) -> Float32[np.ndarray, "n d"]:
         """Run the network in this thread or, together with other calls, in another one.
@@ -41,8 +43,8 @@ class SharedNetwork:
         caller = _Call(crops_u8)
         with self._changed:
             self._waiting.append(caller)
-            self._changed.wait_for(lambda: caller.is_done or (self._free and not caller.is_taken))
-            batch = [] if caller.is_done else self._take_batch(caller)
+            self._changed.wait_for(lambda: caller.rows.done() or (self._free and not caller.is_taken))
+            batch = [] if caller.rows.done() else self._take_batch(caller)
             self._free -= bool(batch)
         if batch:
             try:
@@ -50,13 +52,8 @@ class SharedNetwork:
             finally:
                 with self._changed:
                     self._free += 1
-                    for call in batch:
-                        call.is_done = True
                     self._changed.notify_all()
-        if caller.error is not None:
-            raise caller.error
-        assert caller.rows is not None
-        return caller.rows
+        return caller.rows.result()
 
     def _take_batch(self, caller: "_Call") -> "list[_Call]":
         """Take a call, and as many of the others that wait as fit into its batch, in their order."""
@@ -72,23 +69,22 @@ class SharedNetwork:
     def _run(self, batch: "Sequence[_Call]") -> None:
         try:
             rows = self._network(np.concatenate([call.crops_u8 for call in batch]) if batch[1:] else batch[0].crops_u8)
-        except Exception as error:  # raised in all calls
+            parts = np.split(rows, np.cumsum([len(call.crops_u8) for call in batch])[:-1])
+        except BaseException as error:  # raised in all calls
             for call in batch:
-                call.error = error
+                call.rows.set_exception(error)
             return
-        ends = np.cumsum([len(call.crops_u8) for call in batch])[:-1]
-        for call, part in zip(batch, np.split(rows, ends), strict=True):
-            call.rows = part
+        for call, part in zip(batch, parts, strict=True):
+            call.rows.set_result(part)
 
 
+@dataclass(eq=False)
 class _Call:
     """A call that waits for its rows, or for an error."""
 
-    def __init__(self, crops_u8: UInt8[np.ndarray, "n s s 3"]) -> None:
-        self.crops_u8 = crops_u8
-        self.rows: Float32[np.ndarray, "n d"] | None = None
-        self.error: Exception | None = None
-        self.is_taken = self.is_done = False
+    crops_u8: UInt8[np.ndarray, "n s s 3"]
+    rows: Future[Float32[np.ndarray, "n d"]] = field(default_factory=Future[Float32[np.ndarray, "n d"]])
+    is_taken: bool = False
 
 
 def onnx_network(bundle: Bundle, providers: Sequence[str]) -> Network:

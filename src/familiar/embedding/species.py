@@ -8,6 +8,7 @@ import json
 import os
 import re
 from collections.abc import Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import TypeAlias
 
@@ -48,13 +49,11 @@ def open_bundles(models: Models) -> dict[str | None, Bundle]:
         if len(models) == 1:
             return open_bundles(models[0])
         models = assign_species(models)
-    opened: dict[str, Bundle] = {}
-    bundles: dict[str | None, Bundle] = {}
-    for name, model in models.items():
-        if not isinstance(model, Bundle) and str(model) not in opened:
-            opened[str(model)] = load_bundle(model)
-        bundles[check_species_name(name)] = model if isinstance(model, Bundle) else opened[str(model)]
-    return bundles
+    load = cache(load_bundle)
+    return {
+        check_species_name(name): model if isinstance(model, Bundle) else load(str(model))
+        for name, model in models.items()
+    }
 
 
 def read_species_file(path: Path) -> dict[str, Path | str]:

@@ -91,11 +91,6 @@ def verify_embeddings(
         and the decision at the balanced threshold. If the bundle was never calibrated, all but the similarity are None.
     """
     similarity = float(min(max(first @ second, -1.0), 1.0))
-    if not calibration.fitted:
-        return VerificationResult(similarity, probability=None, same=None, threshold=None)
-    return VerificationResult(
-        similarity=similarity,
-        probability=calibration.probability(similarity),
-        same=similarity >= calibration.balanced.similarity,
-        threshold=calibration.balanced.similarity,
-    )
+    threshold = calibration.balanced.similarity if calibration.fitted else None
+    same = None if threshold is None else similarity >= threshold
+    return VerificationResult(similarity, calibration.probability(similarity), same, threshold)

@@ -1,15 +1,16 @@
 """Embed labeled photos with a model: the context that every suite starts from."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 
 import numpy as np
-from jaxtyping import Bool, Float32, Int, Int64
+from jaxtyping import Bool, Float32, Float64, Int, Int64
 
 from familiar.core.calibration import Calibration
-from familiar.core.errors import BadDataset, FamiliarError
+from familiar.core.errors import BadDataset, FamiliarError, NothingToMeasure
 from familiar.core.types import Crop, Face
 from familiar.datasets.folders import IdentityTable, open_photo
 from familiar.datasets.pairs import read_lfw_pairs
@@ -17,9 +18,9 @@ from familiar.detection.detector import Detector
 from familiar.detection.detectors import WholePhoto
 from familiar.embedding.embedder import Embedder
 from familiar.embedding.photos import embed_photos
-from familiar.evaluation.results.figures import Figures
+from familiar.evaluation.results.figures import Figures, make_figures
 from familiar.evaluation.verification_pairs import PairSampling, ScoredPairs, score_listed_pairs, score_pairs
-from familiar.metrics.bootstrap import Replicates
+from familiar.metrics.bootstrap import Replicates, identity_weights, mean_replicates
 from familiar.metrics.calibration import uncalibrated
 from familiar.metrics.pairs import Pairs
 from familiar.metrics.retrieval import RankedQueries, rank_queries
@@ -184,9 +185,18 @@ class SuiteResult:
         missing: why there is nothing at a path, where only this suite knows.
     """
 
-    figures: Figures
+    figures: Figures = field(default_factory=dict)
     replicates: Replicates = field(default_factory=dict)
     missing: dict[str, str] = field(default_factory=dict)
+
+
+def combine(parts: Mapping[str, SuiteResult]) -> SuiteResult:
+    """Combine results, the paths of each put after its name."""
+    return SuiteResult(
+        make_figures({name: part.figures for name, part in parts.items()}),
+        {f"{name}.{path}": values for name, part in parts.items() for path, values in part.replicates.items()},
+        {f"{name}.{path}": reason for name, part in parts.items() for path, reason in part.missing.items()},
+    )
 
 
 def build_context(
@@ -269,3 +279,27 @@ def restrict_pairs(pairs: Pairs, rows: Int64[np.ndarray, " k"], total: int) -> t
 def resampled(identity: Int[np.ndarray, " k"], replicates: Callable[[], Replicates]) -> Replicates:
     """Compute replicates, or none with fewer than ten identities: resampling those says nothing about others."""
     return replicates() if len(np.unique(identity)) >= MIN_IDENTITIES else {}
+
+
+def resample_means(
+    values: dict[str, Float64[np.ndarray, " q"]],
+    identity: Int[np.ndarray, " q"],
+    weights: Float64[np.ndarray, " q"] | None = None,
+) -> Replicates:
+    """Resample the means of values of items (queries, photos), by the items' identities; none with fewer than ten."""
+    return resampled(identity, lambda: mean_replicates(values, identity, weights, REPLICATES, SEED))
+
+
+def resample_metrics(
+    identity: Int[np.ndarray, " k"], measure: Callable[[Float64[np.ndarray, " k"]], dict[str, float]]
+) -> Replicates:
+    """Resample metrics that `measure` computes from a weight for each item; none with fewer than ten identities.
+
+    A replicate in which there is nothing to measure is left out.
+    """
+    identities, index = np.unique(identity, return_inverse=True)
+    rows: list[dict[str, float]] = []
+    for weights in identity_weights(len(identities), REPLICATES, SEED) if len(identities) >= MIN_IDENTITIES else ():
+        with suppress(NothingToMeasure):
+            rows.append(measure(weights[index]))
+    return {name: np.array([row[name] for row in rows]) for name in (rows[0] if rows else ())}

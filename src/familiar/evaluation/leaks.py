@@ -1,7 +1,7 @@
 """Train/test leakage: photos that the model was trained on too, and photos labeled with two identities."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -16,62 +16,12 @@ from familiar.datasets.synthetic import SyntheticPhoto
 from familiar.evaluation.results.document import ComparedPhotos, LeakedPicture, LeakResults
 
 
-@dataclass(frozen=True, eq=False)
-class Leak:
-    """Photos that show the same picture.
-
-    `photos`: their paths. `identities`: the names of their identities. `exact`: the same file or pixels.
-    `evaluated_rows`: the rows of the evaluated table among them.
-    """
-
-    photos: tuple[str, ...]
-    identities: tuple[str, ...]
-    exact: bool
-    similarity: float
-    evaluated_rows: tuple[int, ...]
-
-    def as_results(self) -> LeakedPicture:
-        """Return what the results say about the leak."""
-        return LeakedPicture(self.photos, self.identities, self.exact, round(self.similarity, 4))
-
-
-@dataclass(frozen=True, eq=False)
-class Leaks:
-    """The result of a leak check.
-
-    `across_splits`: evaluated photos that the model was trained on, or that its thresholds and epoch were chosen by.
-    `across_identities`: evaluated photos that are labeled with two identities, one of which must be wrong.
-    `seen_photos`: number of photos of the run that the evaluated ones were compared with; None if the run or its
-    photos are not available.
-    """
-
-    across_splits: tuple[Leak, ...]
-    across_identities: tuple[Leak, ...]
-    evaluated_photos: int
-    seen_photos: int | None
-
-    @property
-    def rows(self) -> Int64[np.ndarray, " k"]:
-        """Every evaluated row that leaks, ascending."""
-        leaks = (*self.across_splits, *self.across_identities)
-        return np.unique(np.array([row for leak in leaks for row in leak.evaluated_rows], np.int64))
-
-    def as_results(self, excluded: int) -> LeakResults:
-        """Return what the results say about the leaks, of which `excluded` photos were left out."""
-        return LeakResults(
-            compared=ComparedPhotos(self.evaluated_photos, self.seen_photos),
-            across_splits=tuple(leak.as_results() for leak in self.across_splits),
-            across_identities=tuple(leak.as_results() for leak in self.across_identities),
-            excluded=excluded,
-        )
-
-
 def find_leaks(
     evaluated: IdentityTable,
     seen: IdentityTable | None = None,
     *,
     on_photo: Callable[[int], None] = lambda _: None,
-) -> Leaks:
+) -> tuple[LeakResults, Int64[np.ndarray, " k"]]:
     """Read every photo of both tables once and find pictures that occur twice, exactly or nearly.
 
     The comparison is that of `datasets.duplicates`. Left out are synthetic photos, since no two identities are drawn
@@ -82,6 +32,9 @@ def find_leaks(
         evaluated: the photos to evaluate on.
         seen: photos that the model was trained on or selected by, if they are available.
         on_photo: called with the number of photos read so far.
+
+    Returns:
+        The leaks, none of them excluded yet; and every evaluated row that leaks, ascending.
     """
     evaluated_rows = [row for row, photo in enumerate(evaluated.photos) if not isinstance(photo, SyntheticPhoto)]
     photos: list[PhotoRef] = [evaluated.photos[row] for row in evaluated_rows]
@@ -92,15 +45,25 @@ def find_leaks(
             if _resolved(photo) not in evaluated_files and not isinstance(photo, SyntheticPhoto):
                 photos.append(photo)
                 names.append(seen.names[label])
-    leaks = [_to_leak(group, photos, names, evaluated_rows) for group in _find_same_pictures(photos, on_photo)]
-    return Leaks(
-        across_splits=tuple(leak for leak in leaks if 0 < len(leak.evaluated_rows) < len(leak.photos)),
-        across_identities=tuple(
-            leak for leak in leaks if len(np.unique(evaluated.labels[list(leak.evaluated_rows)])) > 1
-        ),
-        evaluated_photos=len(evaluated_rows),
-        seen_photos=None if seen is None else len(photos) - len(evaluated_rows),
-    )
+    across_splits: list[LeakedPicture] = []
+    across_identities: list[LeakedPicture] = []
+    leaking: set[int] = set()
+    for group in _find_same_pictures(photos, on_photo):
+        picture = LeakedPicture(
+            photos=tuple(photo_path(photos[index]) for index in group.rows),
+            identities=tuple(sorted({names[index] for index in group.rows})),
+            exact=group.exact,
+            similarity=round(group.similarity, 4),
+        )
+        rows = [evaluated_rows[index] for index in group.rows if index < len(evaluated_rows)]
+        is_across_splits = 0 < len(rows) < len(group.rows)
+        is_across_identities = len({int(evaluated.labels[row]) for row in rows}) > 1
+        across_splits += [picture] if is_across_splits else []
+        across_identities += [picture] if is_across_identities else []
+        leaking.update(rows if is_across_splits or is_across_identities else ())
+    compared = ComparedPhotos(len(evaluated_rows), None if seen is None else len(photos) - len(evaluated_rows))
+    leaks = LeakResults(compared, tuple(across_splits), tuple(across_identities), excluded=0)
+    return leaks, np.array(sorted(leaking), np.int64)
 
 
 def _find_same_pictures(photos: Sequence[PhotoRef], on_photo: Callable[[int], None]) -> list[DuplicateGroup]:
@@ -120,18 +83,6 @@ def _find_same_pictures(photos: Sequence[PhotoRef], on_photo: Callable[[int], No
         np.stack([photo_facts.structure for photo_facts in facts]),
     )
     return [replace(group, rows=tuple(indices[row] for row in group.rows)) for group in groups]
-
-
-def _to_leak(
-    group: DuplicateGroup, photos: Sequence[PhotoRef], names: Sequence[str], evaluated_rows: Sequence[int]
-) -> Leak:
-    return Leak(
-        photos=tuple(photo_path(photos[index]) for index in group.rows),
-        identities=tuple(sorted({names[index] for index in group.rows})),
-        exact=group.exact,
-        similarity=group.similarity,
-        evaluated_rows=tuple(evaluated_rows[index] for index in group.rows if index < len(evaluated_rows)),
-    )
 
 
 def _resolved(photo: PhotoRef) -> PhotoRef:

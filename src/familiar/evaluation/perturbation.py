@@ -13,16 +13,15 @@ from typing import TypeVar
 import numpy as np
 from jaxtyping import Float, Float32, Float64, Int64
 
-from familiar.core.blockwise import map_blocks, similarities, unit_rows
 from familiar.core.errors import NothingToMeasure
-from familiar.evaluation.context import MIN_IDENTITIES, REPLICATES, SEED, EvaluationContext
-from familiar.metrics.bootstrap import Replicates, mean_replicates, verification_replicates
+from familiar.evaluation.context import MIN_IDENTITIES, REPLICATES, SEED, EvaluationContext, resample_means
+from familiar.metrics.bootstrap import Replicates, verification_replicates
 from familiar.metrics.pairs import Pairs, pair_similarities, sample_pairs
+from familiar.metrics.retrieval import rank_queries
 from familiar.metrics.roc import roc_counts
 from familiar.metrics.verification import roc_auc
 
 MAX_PAIRS = 20_000  # half of them same, if there are as many
-_EXCLUDED = -2.0  # below every similarity
 
 T = TypeVar("T")
 
@@ -110,29 +109,43 @@ def run_setup(
     """
     both = np.concatenate([embeddings, searched[setup.rows]])
     pairs = Pairs(setup.pairs.left, setup.pairs.right + len(setup.rows), setup.pairs.same)
-    return PerturbationResult(setup, _hits(setup, embeddings, searched), pair_similarities(both, pairs))
+    hits = np.empty(0)
+    if len(setup.queries):
+        own_rows = setup.rows[setup.queries]
+        gallery = searched, setup.labels
+        ranked = rank_queries(embeddings[setup.queries], setup.labels[own_rows], gallery, own_rows=own_rows)
+        hits = (ranked.first_match_rank == 1).astype(np.float64)
+    return PerturbationResult(setup, hits, pair_similarities(both, pairs))
 
 
-def metric_deltas(better: PerturbationResult, worse: PerturbationResult) -> tuple[dict[str, float | None], Replicates]:
-    """Compute how much larger `recall_at_1` and `auc` are on one side than on the other.
+def measure_results(
+    result: PerturbationResult, other: PerturbationResult | None = None, suffix: str = ""
+) -> tuple[dict[str, float | None], Replicates]:
+    """Measure `recall_at_1` and `auc`, or how much larger they are than those of another result of the same setup.
+
+    Args:
+        result: of one way to embed the photos.
+        other: of another way; None: nothing is subtracted.
+        suffix: appended to both names.
 
     Returns:
-        The differences, None for a metric that does not exist; and the differences in each replicate, empty with fewer
-        than ten identities of two photos.
+        The metrics, None for one that does not exist; and their replicates, empty with fewer than ten identities of two
+        photos.
     """
-    setup = better.setup
-    deltas: dict[str, float | None] = {"recall_at_1": None, "auc": None}
+    setup, recall, auc = result.setup, f"recall_at_1{suffix}", f"auc{suffix}"
+    values: dict[str, float | None] = {recall: None, auc: None}
     replicates: Replicates = {}
     if len(setup.queries):
-        differences = {"recall_at_1": better.hits - worse.hits}
-        deltas["recall_at_1"] = float(differences["recall_at_1"].mean())
+        hits = result.hits if other is None else result.hits - other.hits
+        values[recall] = float(hits.mean())
         if setup.resampled:
-            replicates = mean_replicates(differences, setup.identity[setup.queries], replicates=REPLICATES, seed=SEED)
-    if better.auc is not None and worse.auc is not None:
-        deltas["auc"] = better.auc - worse.auc
+            replicates = resample_means({recall: hits}, setup.identity[setup.queries])
+    other_auc = 0.0 if other is None else other.auc
+    if result.auc is not None and other_auc is not None:
+        values[auc] = result.auc - other_auc
         if setup.resampled:
-            replicates["auc"] = better.auc_replicates - worse.auc_replicates
-    return deltas, replicates
+            replicates[auc] = result.auc_replicates - (0 if other is None else other.auc_replicates)
+    return values, replicates
 
 
 def map_photos(
@@ -146,29 +159,3 @@ def map_photos(
     batches = [rows[start : start + size] for start in range(0, len(rows), size)]
     with ThreadPoolExecutor(context.model.threads) as pool:
         return list(pool.map(work, batches))
-
-
-def _hits(
-    setup: PerturbationSetup, embeddings: Float32[np.ndarray, "k d"], searched: Float32[np.ndarray, "n d"]
-) -> Float64[np.ndarray, " q"]:
-    """Return 1 for each query whose nearest other photo is of its identity, else 0."""
-    if not len(setup.queries):
-        return np.empty(0)
-    order = np.argsort(setup.labels, kind="stable")  # the rows of an identity are one slice
-    position = np.argsort(order)
-    identity = setup.identity[setup.queries]
-    first = np.searchsorted(setup.labels, identity, "left", sorter=order)
-    last = np.searchsorted(setup.labels, identity, "right", sorter=order)
-    queries, gallery = unit_rows(embeddings[setup.queries]), unit_rows(searched)[order]
-    own_column = position[setup.rows[setup.queries]]
-
-    def block_hits(part: slice) -> Float64[np.ndarray, " b"]:
-        scores = similarities(queries[part], gallery)
-        scores[np.arange(len(scores)), own_column[part]] = _EXCLUDED
-        nearest_positive = np.empty(len(scores), np.float32)
-        for row, (start, stop) in enumerate(zip(first[part].tolist(), last[part].tolist(), strict=True)):
-            nearest_positive[row] = scores[row, start:stop].max()
-            scores[row, start:stop] = _EXCLUDED
-        return (nearest_positive > scores.max(axis=1)).astype(np.float64)
-
-    return np.concatenate(map_blocks(block_hits, len(queries), len(gallery), None))

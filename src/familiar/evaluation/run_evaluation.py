@@ -2,13 +2,14 @@
 
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from familiar.core.errors import NoBundleForSpecies, NothingToMeasure, UnknownSpecies
+from familiar.core.errors import NoBundleForSpecies, UnknownSpecies
 from familiar.core.files import make_folder
 from familiar.datasets.attributes import read_attributes
 from familiar.datasets.folders import DataSpec, open_photo
@@ -23,7 +24,6 @@ from familiar.evaluation.results import EvaluationResults, write_results
 from familiar.evaluation.results.document import DataInfo, IntervalSettings, RoutingInfo
 from familiar.evaluation.suites.catalog import check_suite_names, run_suites
 from familiar.evaluation.training_data import EvaluationData, seen_photos, select_identities
-from familiar.evaluation.verification_pairs import ScoredPairs
 
 LeakCheck = Literal["check", "exclude", "skip"]
 
@@ -91,15 +91,16 @@ def evaluate(
         read_attributes(options.slices, chosen.table, options.by)  # report its errors before the work
     detector = detector_for(opened, chosen.table.photos, detector, open_photo=open_photo)
     make_folder(output)  # fail here rather than after the work
-    leaking, rows = None, np.arange(len(chosen.table))
+    leak_results, rows = None, np.arange(len(chosen.table))
     if leaks != "skip":
-        leaking = find_leaks(
+        leak_results, leaking_rows = find_leaks(
             chosen.table,
             seen_photos(paths),
             on_photo=lambda done: on_progress(f"leak check: {done} photos read"),
         )
         if leaks == "exclude":
-            rows = np.setdiff1d(rows, leaking.rows)
+            rows = np.setdiff1d(rows, leaking_rows)
+            leak_results = replace(leak_results, excluded=len(leaking_rows))
     # Photos and blocks are processed in threads of ours; those of BLAS and OpenMP would only compete with them.
     with threadpool_limits(1):
         context = build_context(
@@ -121,7 +122,7 @@ def evaluate(
             model=model_info(context, resize_px),
             data=_data_info(context, data, chosen),
             interval=IntervalSettings(confidence=0.95, resampled="identities", replicates=REPLICATES, seed=SEED),
-            leaks=None if leaking is None else leaking.as_results(excluded=len(chosen.table) - len(rows)),
+            leaks=leak_results,
             reasons=suite_results.reasons,
             missing=suite_results.missing,
             figures=suite_results.figures,
@@ -132,15 +133,8 @@ def evaluate(
         )
         on_progress("writing the report")
         write_results(output / "eval_results.json", results)
-        write_report(output, results, context, _scored_pairs(context))
+        write_report(output, results, context)
     return results
-
-
-def _scored_pairs(context: EvaluationContext) -> ScoredPairs | None:
-    try:
-        return context.scored_pairs
-    except NothingToMeasure:
-        return None
 
 
 def _data_info(context: EvaluationContext, data: DataSpec, chosen: EvaluationData) -> DataInfo:

@@ -116,6 +116,7 @@ def rank_queries(
     labels: Int[np.ndarray, " n"],
     gallery: tuple[Float32[np.ndarray, "m d"], Int[np.ndarray, " m"]] | None = None,
     block_rows: int | None = None,
+    own_rows: Int64[np.ndarray, " n"] | None = None,
 ) -> RankedQueries:
     """Rank each query's positives among the gallery's embeddings.
 
@@ -124,24 +125,26 @@ def rank_queries(
         labels: of the queries.
         gallery: (embeddings, labels) to search; None searches the queries themselves, each without itself.
         block_rows: queries searched at a time.
+        own_rows: the row of the gallery that is the same photo as each query, and left out of its search; None: none.
 
     Raises:
         NothingToMeasure: no query has a positive.
         ValueError: the rows are not unit vectors.
     """
-    leave_one_out = gallery is None
     gallery_embeddings, gallery_labels = (embeddings, labels) if gallery is None else gallery
+    if gallery is None:
+        own_rows = np.arange(len(labels))
     order = np.argsort(gallery_labels, kind="stable")  # the rows of an identity are one slice
     first = np.searchsorted(gallery_labels, labels, "left", sorter=order)
     last = np.searchsorted(gallery_labels, labels, "right", sorter=order)
-    relevant = last - first - leave_one_out
+    relevant = last - first - (own_rows is not None)
     with_match = np.flatnonzero(relevant > 0)
     if not with_match.size:
         raise NothingToMeasure(f"retrieval: none of {len(labels)} queries has another photo of its identity")
-    own_column = np.argsort(order) if leave_one_out else None
+    own_column = None if own_rows is None else np.argsort(order)[own_rows]
 
     queries = unit_rows(embeddings)
-    rows = queries[order] if leave_one_out else unit_rows(gallery_embeddings)[order]
+    rows = queries[order] if gallery is None else unit_rows(gallery_embeddings)[order]
 
     def rank_block(part: slice) -> tuple[np.ndarray, ...]:
         block = with_match[part]

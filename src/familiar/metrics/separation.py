@@ -32,13 +32,13 @@ class DunnIndices:
         members: distance of the nearest photos of two identities / largest diameter of an identity (Dunn 1973).
         centroids: distance of the nearest centroids / largest diameter of an identity.
         centroids_to_mean: distance of the nearest centroids / mean distance of two photos of one identity.
-        dropped: number of photos left out as outliers.
+        photos_dropped: number of photos left out as outliers.
     """
 
     members: float | None
     centroids: float | None
     centroids_to_mean: float | None
-    dropped: int
+    photos_dropped: int
 
 
 @dataclass(frozen=True)

@@ -96,17 +96,9 @@ def sweep_chart(sweeps: Mapping[str, Sequence[SweepStep]], units: Mapping[str, s
     def panel(name: str, points: Sequence[SweepStep]) -> Draw:
         def draw(axes: Axes, theme: Theme) -> None:
             axes.axhline(clean, color=theme.muted, linewidth=1.3, linestyle=":")
-            axes.plot(
-                [severity for severity, _ in points],
-                [recall_at_1 for _, recall_at_1 in points],
-                color=theme.accent,
-                marker="o",
-                markersize=4,
-                linewidth=2,
-            )
+            axes.plot(*zip(*points, strict=True), color=theme.accent, marker="o", markersize=4, linewidth=2)
             axes.set_title(chart_label(name.replace("_", " ")), pad=4)
-            axes.set_ylim(-0.02, 1.04)
-            axes.set_xlabel(units.get(name, "").partition(",")[0] or "severity")
+            axes.set(ylim=(-0.02, 1.04), xlabel=units.get(name, "").partition(",")[0] or "severity")
             axes.xaxis.set_major_locator(MaxNLocator(4))
             axes.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
 
@@ -123,25 +115,14 @@ def sizes_chart(photos_per_identity: Int[np.ndarray, " identities"]) -> Chart:
 
     def draw(axes: Axes, theme: Theme) -> None:
         positions = np.arange(len(bins))
-        axes.barh(positions, [bin_.identities for bin_ in bins], color=theme.accent, height=0.62)
-        for position, bin_ in zip(positions.tolist(), bins, strict=True):
-            axes.annotate(
-                f"{bin_.identities:,}",
-                (bin_.identities, position),
-                xytext=(4, 0),
-                textcoords="offset points",
-                va="center",
-                color=theme.ink,
-                fontsize=TEXT_PT - 1,
-            )
+        bars = axes.barh(positions, [bin_.identities for bin_ in bins], color=theme.accent, height=0.62)
+        axes.bar_label(bars, fmt="{:,.0f}", padding=4, color=theme.ink, fontsize=TEXT_PT - 1)
         ranges = [f"{bin_.low}" if bin_.low == bin_.high else f"{bin_.low} to {bin_.high}" for bin_ in bins]
         axes.set_yticks(positions, ranges)
         axes.invert_yaxis()
         axes.margins(x=0.15)
         axes.grid(visible=False)
-        axes.set_xticks([])
-        axes.set_xlabel("identities")
-        axes.set_ylabel("photos per identity")
+        axes.set(xticks=[], xlabel="identities", ylabel="photos per identity")
 
     return chart(draw, height_in=0.7 + 0.29 * max(4, len(bins)), left_in=1.25, bottom_in=0.35)
 

@@ -3,7 +3,7 @@
 import io
 import struct
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -38,11 +38,21 @@ Draw = Callable[[Axes, Theme], None]
 
 @dataclass(frozen=True)
 class Chart:
-    """The PNG bytes of a chart in both themes, and their size in pixels (width, height)."""
+    """The PNG bytes of a chart in both themes, and their size in pixels (width, height).
+
+    `alt`: its alternative text. `legend`: the identities of the map by number, from 1.
+    """
 
     light: bytes
     dark: bytes
     size_px: tuple[int, int]
+    alt: str = ""
+    caption: str = ""
+    legend: tuple[str, ...] = ()
+
+    def captioned(self, alt: str, caption: str, legend: tuple[str, ...] = ()) -> "Chart":
+        """Return the chart with texts."""
+        return replace(self, alt=alt, caption=caption, legend=legend)
 
 
 def chart(
@@ -73,18 +83,18 @@ def chart(
 
     def png_in(theme: Theme) -> bytes:
         figure = Figure(figsize=(WIDTH_IN, height_in), facecolor=theme.paper)
+        grid = figure.add_gridspec(
+            rows,
+            columns,
+            left=left_in / WIDTH_IN,
+            right=1 - RIGHT_IN / WIDTH_IN,
+            bottom=bottom_in / height_in,
+            top=1 - top_in / height_in,
+            wspace=gap_in[0] / panel_width_in,
+            hspace=gap_in[1] / panel_height_in,
+        )
         for index, panel in enumerate(draw):
-            row, column = divmod(index, columns)
-            panel_left_in = left_in + column * (panel_width_in + gap_in[0])
-            panel_bottom_in = bottom_in + (rows - 1 - row) * (panel_height_in + gap_in[1])
-            axes = figure.add_axes(
-                (
-                    panel_left_in / WIDTH_IN,
-                    panel_bottom_in / height_in,
-                    panel_width_in / WIDTH_IN,
-                    panel_height_in / height_in,
-                )
-            )
+            axes = figure.add_subplot(grid[index])
             _apply_theme(axes, theme)
             panel(axes, theme)
         return png(figure)

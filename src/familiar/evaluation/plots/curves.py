@@ -9,6 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import LogLocator, PercentFormatter
 
 from familiar.evaluation.plots.chart import TEXT_PT, Chart, Theme, chart, legend_below
+from familiar.evaluation.results.labels import format_figure
 from familiar.metrics.roc import RocCounts
 from familiar.metrics.verification import accuracy_at, best_accuracy, equal_error_rate, rates_at, roc_curve
 
@@ -37,10 +38,8 @@ def similarity_chart(counts: RocCounts, thresholds: Mapping[str, float]) -> Char
             axes.stairs(heights, edges, fill=True, color=color, alpha=0.3)
             axes.stairs(heights, edges, color=color, linewidth=1.6, hatch=hatch, label=label)
         _mark_thresholds(axes, theme, thresholds)
-        axes.set_xlabel("similarity (cosine)")
-        axes.set_ylabel("share of pairs")
+        axes.set(xlabel="similarity (cosine)", ylabel="share of pairs", ylim=(0, None))
         axes.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
-        axes.set_ylim(bottom=0)
         legend_below(axes, theme)
 
     return chart(draw, height_in=4.0, bottom_in=1.35)
@@ -55,11 +54,8 @@ def roc_chart(counts: RocCounts) -> Chart:
         axes.plot(np.maximum(far, min_far), tar, color=theme.accent, linewidth=2)
         chance = np.geomspace(min_far, 1, 100)
         axes.plot(chance, chance, color=theme.muted, linewidth=1, linestyle=":", label="by chance")
-        axes.set_xscale("log")
-        axes.set_xlim(min_far, 1)
-        axes.set_ylim(0, 1.01)
-        axes.set_xlabel("false accept rate (FAR)")
-        axes.set_ylabel("true accept rate (TAR)")
+        axes.set(xscale="log", xlim=(min_far, 1), ylim=(0, 1.01))
+        axes.set(xlabel="false accept rate (FAR)", ylabel="true accept rate (TAR)")
         axes.xaxis.set_major_locator(LogLocator(numticks=5))
         axes.xaxis.set_major_formatter(_share_label)
         axes.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
@@ -83,10 +79,9 @@ def det_chart(counts: RocCounts) -> Chart:
         for axis, min_rate in ((axes.xaxis, min_far), (axes.yaxis, min_frr)):
             ticks = _spaced_ticks(min_rate)
             axis.set_ticks([_NORMAL.inv_cdf(tick) for tick in ticks], [_share_label(tick) for tick in ticks])
-        axes.set_xlim(_NORMAL.inv_cdf(min_far), _NORMAL.inv_cdf(_DET_MAX_RATE))
-        axes.set_ylim(_NORMAL.inv_cdf(min_frr), _NORMAL.inv_cdf(_DET_MAX_RATE))
-        axes.set_xlabel("false accept rate (FAR)")
-        axes.set_ylabel("false reject rate (FRR)")
+        end = _NORMAL.inv_cdf(_DET_MAX_RATE)
+        axes.set(xlim=(_NORMAL.inv_cdf(min_far), end), ylim=(_NORMAL.inv_cdf(min_frr), end))
+        axes.set(xlabel="false accept rate (FAR)", ylabel="false reject rate (FRR)")
         axes.legend(frameon=False, labelcolor=theme.ink, fontsize=TEXT_PT - 1, loc="upper right")
 
     return chart(draw, left_in=1.0)
@@ -102,10 +97,15 @@ def accuracy_chart(counts: RocCounts, thresholds: Mapping[str, float]) -> Chart:
 
     def draw(axes: Axes, theme: Theme) -> None:
         axes.plot(curve_thresholds, accuracy, color=theme.accent, linewidth=2)
-        axes.plot([best_threshold], [best], "o", color=theme.different, label=f"best: {_signed(best_threshold)}")
+        axes.plot(
+            [best_threshold],
+            [best],
+            "o",
+            color=theme.different,
+            label=f"best: {format_figure('similarity', best_threshold)}",
+        )
         _mark_thresholds(axes, theme, thresholds)
-        axes.set_xlabel("threshold (similarity)")
-        axes.set_ylabel("balanced accuracy")
+        axes.set(xlabel="threshold (similarity)", ylabel="balanced accuracy")
         axes.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
         legend_below(axes, theme)
 
@@ -126,10 +126,8 @@ def reliability_chart(predicted: Sequence[float], observed: Sequence[float], wei
         axes.plot([0, 1], [0, 1], color=theme.muted, linewidth=1, linestyle=":", label="perfect calibration")
         axes.plot(predicted, observed, color=theme.accent, linewidth=1.2)
         axes.scatter(predicted, observed, s=areas, color=theme.accent, alpha=0.6)
-        axes.set_xlim(-0.04, 1.04)
-        axes.set_ylim(-0.04, 1.04)
-        axes.set_xlabel("predicted probability")
-        axes.set_ylabel("observed share of same pairs")
+        axes.set(xlim=(-0.04, 1.04), ylim=(-0.04, 1.04))
+        axes.set(xlabel="predicted probability", ylabel="observed share of same pairs")
         for axis in (axes.xaxis, axes.yaxis):
             axis.set_major_formatter(PercentFormatter(1.0, decimals=0))
         axes.legend(frameon=False, labelcolor=theme.ink, fontsize=TEXT_PT - 1, loc="upper left")
@@ -154,12 +152,8 @@ def _mark_thresholds(axes: Axes, theme: Theme, thresholds: Mapping[str, float]) 
             color=theme.ink,
             linewidth=1.3,
             linestyle=style,
-            label=f"{name}: {_signed(similarity)}",
+            label=f"{name}: {format_figure('similarity', similarity)}",
         )
-
-
-def _signed(similarity: float) -> str:
-    return f"{similarity:.3f}".replace("-", "−")
 
 
 def _deviates(rates: Float[np.ndarray, " v"], min_rate: float) -> list[float]:

@@ -1,6 +1,6 @@
 """Photos as the network saw them: thumbnails as JPEG, and contact sheets as PNG."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import cv2
@@ -25,26 +25,26 @@ Pixels = UInt8[np.ndarray, "h w 3"]
 
 @dataclass(frozen=True, eq=False)
 class Tile:
-    """A photo of a contact sheet.
+    """A photo of the page and of a contact sheet.
 
-    `pixels`: None if the photo could not be read. `correct`: whether it matches; None if it is not a match or mismatch.
+    `pixels`: None if the photo could not be read. `text`: above it in a contact sheet. `correct`: whether it matches;
+    None if it is not a match or mismatch. `identity` and `file`: names for display. `alt`: alternative text.
     """
 
     pixels: Pixels | None
     text: str = ""
     correct: bool | None = None
+    identity: str = ""
+    file: str = ""
+    alt: str = ""
 
 
-def read_tiles(rows: Iterable[int], crop: Callable[[int], Crop]) -> dict[int, Pixels | None]:
-    """Read photos, each once, and shrink them to `TILE_PX`; None for one that has become unreadable."""
-    tiles: dict[int, Pixels | None] = {}
-    for row in rows:
-        if row not in tiles:
-            try:
-                tiles[row] = _shrink(crop(row).rgb_u8)
-            except FamiliarError:
-                tiles[row] = None
-    return tiles
+def read_tile(row: int, crop: Callable[[int], Crop]) -> Pixels | None:
+    """Read the crop of a photo and shrink it to `TILE_PX`; None if the photo has become unreadable."""
+    try:
+        return _shrink(crop(row).rgb_u8)
+    except FamiliarError:
+        return None
 
 
 def jpeg(pixels: Pixels) -> bytes:

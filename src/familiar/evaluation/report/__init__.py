@@ -8,29 +8,24 @@ from familiar.evaluation.plots.photos import contact_sheet
 from familiar.evaluation.report.charts import draw_charts
 from familiar.evaluation.report.examples import Examples, collect_examples
 from familiar.evaluation.report.page import render
-from familiar.evaluation.report.photos import mistake_tiles, neighbor_tiles
 from familiar.evaluation.results import EvaluationResults
-from familiar.evaluation.verification_pairs import ScoredPairs
 
 
-def write_report(
-    folder: Path, results: EvaluationResults, context: EvaluationContext, scored_pairs: ScoredPairs | None
-) -> Path:
+def write_report(folder: Path, results: EvaluationResults, context: EvaluationContext) -> Path:
     """Write `report.html` and its pictures.
 
     Args:
         folder: where to write; created if missing.
         results: what the page shows.
         context: the embedded photos.
-        scored_pairs: None if there are no same pairs or no different ones.
 
     Returns:
         The path of the page.
     """
     make_folder(folder)
     examples = collect_examples(context, results)
-    charts = draw_charts(results, context, scored_pairs)
-    pictures = {key: captioned.chart.light for key, captioned in charts.items()} | _contact_sheets(examples)
+    charts = draw_charts(results, context)
+    pictures = {key: chart.light for key, chart in charts.items()} | _contact_sheets(examples)
     for key, picture in pictures.items():
         write_atomically(folder / f"{key}.png", picture)
     # The name of a file may hold bytes that are not UTF-8; one that was not escaped must not stop the page.
@@ -40,13 +35,9 @@ def write_report(
 
 
 def _contact_sheets(examples: Examples) -> dict[str, bytes]:
-    sheets: dict[str, bytes] = {}
-    if examples.neighbors is not None:
-        sheets["neighbors"] = contact_sheet(neighbor_tiles(examples))
-    if examples.mistakes is not None:
-        # The names of the PNG files, unchanged since the first reports.
-        pairs_by_file = {"strangers": examples.mistakes.negatives, "selves": examples.mistakes.positives}
-        for key, pairs in pairs_by_file.items():
-            if len(pairs):
-                sheets[key] = contact_sheet(mistake_tiles(examples, pairs))
-    return sheets
+    # The names of the PNG files, unchanged since the first reports.
+    sheets = {"neighbors": examples.neighbors}
+    for key, mistakes in (("strangers", examples.negatives), ("selves", examples.positives)):
+        tiles = [tile for mistake in mistakes or () for tile in (mistake.left, mistake.right)]
+        sheets[key] = [tiles[start : start + 4] for start in range(0, len(tiles), 4)]  # two pairs in a row
+    return {key: contact_sheet(rows) for key, rows in sheets.items() if rows}

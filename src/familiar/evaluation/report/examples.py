@@ -1,34 +1,37 @@
 """Example photos of the report: nearest neighbors, worst mistakes, and the identities that fail most."""
 
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import Any, TypeAlias
 
 import numpy as np
-from jaxtyping import Bool, Float32, Int64
+from jaxtyping import Int64
 
-from familiar.core.calibration import Calibration
 from familiar.core.terminal_text import printable
 from familiar.datasets.folders import IdentityTable
 from familiar.evaluation.context import SEED, EvaluationContext
-from familiar.evaluation.plots.photos import Pixels, example_queries, read_tiles
+from familiar.evaluation.plots.photos import Pixels, Tile, example_queries, read_tile
 from familiar.evaluation.results import EvaluationResults
-from familiar.metrics.mistakes import Mistakes, worst_listed_mistakes, worst_mistakes
+from familiar.metrics.mistakes import Mistakes, RankedPairs, worst_listed_mistakes, worst_mistakes
 from familiar.neighbors.brute_force import nearest_neighbors
 
 QUERIES, NEIGHBORS = 10, 5
 MISTAKES = 12
 MAX_FAILING_IDENTITIES = 8
 
+ReadTile: TypeAlias = Callable[[int], Pixels | None]
+
 
 @dataclass(frozen=True, eq=False)
-class Neighbors:
-    """The rows nearest to each query, their similarities, and whether they are of its identity."""
+class Mistake:
+    """A pair that the model gets wrong. `probability`: None if the bundle was never calibrated."""
 
-    queries: Int64[np.ndarray, " q"]
-    rows: Int64[np.ndarray, "q k"]
-    similarity: Float32[np.ndarray, "q k"]
-    correct: Bool[np.ndarray, "q k"]
+    similarity: float
+    probability: float | None
+    left: Tile
+    right: Tile
 
 
 @dataclass(frozen=True)
@@ -45,15 +48,15 @@ class FailingIdentity:
 class Examples:
     """Example photos and identities; None or empty if their suite was not requested.
 
-    `tiles`: thumbnails by row. `failing`: the worst first. `identities_without_miss`: of the `searched_identities`.
-    `calibration`: of the bundle; has no curve for several bundles.
+    `neighbors`: rows of a query and the photos nearest to it. `negatives`: the most similar pairs of different
+    individuals; `positives`: the least similar ones of the same individual. `failing`: the worst first.
+    `identities_without_miss`: of the `searched_identities`.
     """
 
     table: IdentityTable
-    tiles: dict[int, Pixels | None]
-    calibration: Calibration
-    neighbors: Neighbors | None = None
-    mistakes: Mistakes | None = None
+    neighbors: list[list[Tile]] | None = None
+    negatives: list[Mistake] | None = None
+    positives: list[Mistake] | None = None
     failing: tuple[FailingIdentity, ...] = ()
     identities_without_miss: int = 0
     searched_identities: int = 0
@@ -61,28 +64,22 @@ class Examples:
 
 def collect_examples(context: EvaluationContext, results: EvaluationResults) -> Examples:
     """Collect the examples of the suites that were requested."""
-    neighbors = _neighbors(context) if "retrieval" in results.suites else None
-    mistakes = _mistakes(context) if results.has_suite("verification") else None
-    rows: list[int] = []
-    if neighbors is not None:
-        rows += [*neighbors.queries.tolist(), *neighbors.rows.ravel().tolist()]
-    if mistakes is not None:
-        rows += [
-            row
-            for pairs in (mistakes.negatives, mistakes.positives)
-            for row in (*pairs.left.tolist(), *pairs.right.tolist())
-        ]
-    failing, without_miss, searched = _failing_identities(context) if "retrieval" in results.suites else ((), 0, 0)
-    return Examples(
-        context.table,
-        read_tiles(rows, context.crop),
-        context.calibration,
-        neighbors,
-        mistakes,
-        failing,
-        without_miss,
-        searched,
-    )
+    examples, read = Examples(context.table), cache(lambda row: read_tile(row, context.crop))
+    if results.has_suite("verification"):
+        mistakes = _mistakes(context)
+        negatives = _mistake_tiles(context, read, mistakes.negatives, "one of two different individuals")
+        positives = _mistake_tiles(context, read, mistakes.positives, "one of two photos of the same individual")
+        examples = replace(examples, negatives=negatives, positives=positives)
+    if "retrieval" in results.suites:
+        failing, without_miss, searched = _failing_identities(context)
+        examples = replace(
+            examples,
+            neighbors=_neighbors(context, read),
+            failing=failing,
+            identities_without_miss=without_miss,
+            searched_identities=searched,
+        )
+    return examples
 
 
 def identity_name(table: IdentityTable, label: int) -> str:
@@ -92,11 +89,6 @@ def identity_name(table: IdentityTable, label: int) -> str:
     return printable(name if several_roots else name.partition("/")[2] or name)
 
 
-def photo_file(table: IdentityTable, row: int) -> str:
-    """Return the file name of a photo for display."""
-    return printable(table.photos[row].name.rpartition("/")[2])
-
-
 def wilson_lower_bound(missed: int, photos: int) -> float:
     """Compute the lower end of the 95 % score interval of a miss rate (Wilson 1927): few photos prove little."""
     z, rate = 1.96, missed / photos
@@ -104,11 +96,36 @@ def wilson_lower_bound(missed: int, photos: int) -> float:
     return float((rate + z**2 / (2 * photos) - spread) / (1 + z**2 / photos))
 
 
-def _neighbors(context: EvaluationContext) -> Neighbors:
-    table = context.table
-    queries = example_queries(table.labels, QUERIES, SEED)
-    rows, similarity = nearest_neighbors(context.embeddings, min(NEIGHBORS, len(table) - 1), queries)
-    return Neighbors(queries, rows, similarity, table.labels[rows] == table.labels[queries][:, None])
+def _tile(context: EvaluationContext, read: ReadTile, row: int, description: str, **facts: Any) -> Tile:
+    identity = identity_name(context.table, int(context.labels[row]))
+    file = printable(context.table.photos[row].name.rpartition("/")[2])
+    return Tile(read(row), identity=identity, file=file, alt=f"{identity}, {file}: {description}", **facts)
+
+
+def _neighbors(context: EvaluationContext, read: ReadTile) -> list[list[Tile]]:
+    queries = example_queries(context.labels, QUERIES, SEED)
+    rows, similarity = nearest_neighbors(context.embeddings, min(NEIGHBORS, len(context.table) - 1), queries)
+    correct = context.labels[rows] == context.labels[queries][:, None]
+    return [
+        [_tile(context, read, query, "query", text="query")]
+        + [
+            _tile(
+                context, read, row, f"{'the same' if hit else 'another'} individual", text=f"{score:.2f}", correct=hit
+            )
+            for row, score, hit in zip(*neighbors, strict=True)
+        ]
+        for query, *neighbors in zip(*(values.tolist() for values in (queries, rows, similarity, correct)), strict=True)
+    ]
+
+
+def _mistake_tiles(context: EvaluationContext, read: ReadTile, pairs: RankedPairs, description: str) -> list[Mistake]:
+    probability, columns = context.calibration.probability, (pairs.similarity, pairs.left, pairs.right)
+    return [
+        Mistake(
+            score, probability(score), *(_tile(context, read, row, description, text=f"{score:.3f}") for row in rows)
+        )
+        for score, *rows in zip(*(values.tolist() for values in columns), strict=True)
+    ]
 
 
 def _mistakes(context: EvaluationContext) -> Mistakes:

@@ -5,10 +5,10 @@ from typing import Literal
 
 from markupsafe import Markup
 
-from familiar.evaluation.report.examples import Examples, identity_name
+from familiar.evaluation.report.examples import Examples
 from familiar.evaluation.report.templating import render_template
 from familiar.evaluation.results import EvaluationResults
-from familiar.evaluation.results.figures import names_between
+from familiar.evaluation.results.figures import slices_by_column
 from familiar.evaluation.results.labels import format_percent
 
 FEW_IDENTITIES = 50
@@ -46,32 +46,16 @@ def accuracy_sentence(results: EvaluationResults) -> Markup:
 def failure_sentence(results: EvaluationResults, examples: Examples) -> Markup:
     """Name the worst slice, else the identities that fail most, else the most similar pair of two identities."""
     if (worst_slice := _worst_slice(results)) is not None:
-        return render_template(
-            "summary/worst_slice.html",
-            results=results,
-            column=worst_slice.rpartition(".")[0],
-            worst=f"slices.columns.{worst_slice}",
-            recall=results.figures[f"slices.columns.{worst_slice}.retrieval.recall_at_1"],
-            overall=results.value("retrieval.recall_at_1"),
-        )
+        column, worst = worst_slice
+        return render_template("summary/worst_slice.html", results=results, column=column, worst=worst)
     if examples.searched_identities:
         return render_template("summary/failing_identities.html", examples=examples)
-    if examples.mistakes is None or not len(examples.mistakes.negatives):
-        return render_template("summary/most_similar_negatives.html", left=None)
-    pairs, table = examples.mistakes.negatives, examples.table
-    left, right = (identity_name(table, int(table.labels[side[0]])) for side in (pairs.left, pairs.right))
-    similarity = float(pairs.similarity[0])
-    return render_template("summary/most_similar_negatives.html", left=left, right=right, similarity=similarity)
+    return render_template("summary/most_similar_negatives.html", worst=next(iter(examples.negatives or ()), None))
 
 
 def threshold_sentence(results: EvaluationResults) -> Markup:
     """Recommend the balanced and the strict threshold, with their rates here and on the validation pairs."""
-    return render_template(
-        "summary/threshold.html",
-        results=results,
-        has_several_bundles=results.data.routing is not None,
-        shift=threshold_shift(results),
-    )
+    return render_template("summary/threshold.html", results=results, shift=threshold_shift(results))
 
 
 def threshold_shift(results: EvaluationResults) -> str:
@@ -144,9 +128,12 @@ def _data_caveats(results: EvaluationResults) -> list[Caveat]:
     return limits
 
 
-def _worst_slice(results: EvaluationResults) -> str | None:
-    """Return the path of the slice with the lowest recall@1 below "slices.columns"."""
-    slices = names_between(results.figures, "slices.columns", "value")
-    recalls = {path: results.number(f"slices.columns.{path}.retrieval.recall_at_1") for path in slices}
-    with_recall = {path: recall for path, recall in recalls.items() if recall is not None}
-    return min(with_recall, key=lambda path: with_recall[path]) if with_recall else None
+def _worst_slice(results: EvaluationResults) -> tuple[str, str] | None:
+    """Return the column and the path of the slice with the lowest recall@1."""
+    recalls = {
+        (column, path): recall
+        for column, paths in slices_by_column(results.figures).items()
+        for path in paths
+        if (recall := results.number(f"{path}.retrieval.recall_at_1")) is not None
+    }
+    return min(recalls, key=lambda column_and_path: recalls[column_and_path], default=None)

@@ -78,6 +78,14 @@ def names_between(figures: Figures, parent: str, last: str) -> list[str]:
     return [path[len(start) : -len(end)] for path in figures if path.startswith(start) and path.endswith(end)]
 
 
+def slices_by_column(figures: Figures) -> dict[str, list[str]]:
+    """Return the paths of the slices of each column of attributes, such as "slices.columns.coat.0", the worst first."""
+    columns: dict[str, list[str]] = {}
+    for name in names_between(figures, "slices.columns", "value"):
+        columns.setdefault(name.rpartition(".")[0], []).append(f"slices.columns.{name}")
+    return columns
+
+
 def _flatten(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
     if isinstance(value, Mapping):
         children: Any = value.items()

@@ -27,7 +27,8 @@ class Label:
     printed: str = ""
 
 
-LABELS: dict[str, Label] = {  # by the path of a figure, or the end of it
+# The figures that the report lists of a suite, in their order.
+RETRIEVAL = {
     "recall_at_1": Label("recall@1", "the nearest other photo shows the same individual", "share"),
     "recall_at_5": Label("recall@5", "one of the five nearest photos does", "share"),
     "recall_at_10": Label("recall@10", "one of the ten nearest photos does", "share"),
@@ -36,17 +37,21 @@ LABELS: dict[str, Label] = {  # by the path of a figure, or the end of it
     "map_at_r": Label("mAP@R", "mean average precision among the R nearest, R being the number of correct photos"),
     "queries": Label("queries", format="count"),
     "queries_without_match": Label("photos left out", "no other photo of the individual", "count"),
-    "gallery": Label("photos in the gallery", format="count"),
+}
+VERIFICATION = {
     "auc": Label("ROC AUC", "probability that a same pair is more similar than a different pair"),
-    "average_precision": Label("PR AUC", "average precision of same pairs, the most similar first"),
     "eer": Label(
         "equal error rate",
         "at the threshold where false accepts and false rejects are equally frequent",
         "share",
         lower_is_better=True,
     ),
-    "eer_threshold": Label("threshold of the equal error rate", format="similarity"),
-    "spearman": Label("Spearman", "rank correlation of similarity and same / different"),
+    "at_bundle_thresholds.balanced.accuracy": Label(
+        "accuracy, balanced threshold",
+        "the bundle's, fitted before",
+        "share",
+        printed="accuracy at the bundle's threshold",
+    ),
     "best_accuracy": Label(
         "best accuracy",
         "threshold chosen on these same pairs; same and different pairs with equal total weight",
@@ -58,22 +63,67 @@ LABELS: dict[str, Label] = {  # by the path of a figure, or the end of it
         "every pair counts once, as in LFW's tables",
         "share",
     ),
-    "at_bundle_thresholds.balanced.accuracy": Label(
-        "accuracy, balanced threshold",
-        "the bundle's, fitted before",
-        "share",
-        printed="accuracy at the bundle's threshold",
+    "average_precision": Label("PR AUC", "average precision of same pairs, the most similar first"),
+    "spearman": Label("Spearman", "rank correlation of similarity and same / different"),
+    **{
+        f"tar_at_far.1e-{n}": Label(
+            f"TAR at FAR 1e-{n}", f"same pairs accepted where {100 / 10**n:g} % of different pairs are", "share"
+        )
+        for n in (2, 3, 4)
+    },
+}
+IDENTIFICATION = {
+    "rank_1": Label("rank 1", "the correct individual is the nearest known one", "share"),
+    "rank_5": Label("rank 5", "is among the five nearest", "share"),
+    "rank_10": Label("rank 10", "is among the ten nearest", "share"),
+    **{
+        f"dir_at_far.1e-{n}": Label(
+            f"DIR at FAR 1e-{n}",
+            f"known photos identified where {100 / 10**n:g} % of unknown ones are accepted",
+            "share",
+        )
+        for n in (1, 2, 3)
+    },
+    "enrolled_identities": Label("identities enrolled", format="count"),
+    "enrolled_photos_per_identity": Label("photos per enrolled identity", format="count"),
+    "known_probes": Label("photos of known individuals", format="count"),
+    "unknown_probes": Label("photos of unknown individuals", format="count"),
+}
+SEPARATION = {
+    "d_prime": Label("d′", "difference of the two mean similarities in standard deviations"),
+    "silhouette": Label("silhouette", "1: photos near their own identity and far from others; 0: at a border"),
+    "dunn.members": Label("Dunn index, photos", "nearest two photos of two identities / widest identity"),
+    "dunn.centroids": Label("Dunn index, centroids", "nearest two centroids / widest identity"),
+    "dunn.centroids_to_mean": Label(
+        "Dunn index, centroids to mean",
+        "nearest two centroids / mean distance within an identity",
     ),
+    "dunn.photos_dropped": Label("photos dropped as outliers", format="count"),
+}
+
+# Figures whose keys say all, by their format.
+_PLAIN: dict[Format, tuple[str, ...]] = {
+    "count": (
+        *("identities", "photos", "photos_per_identity", "pairs", "same_pairs", "different_pairs", "triplets"),
+        *("components", "bytes", "passes", "draws"),
+    ),
+    "share": ("accuracy", "precision", "recall", "share"),
+    "similarity": ("similarity", "threshold", "mean", "minimum", "maximum"),
+}
+
+LABELS: dict[str, Label] = {  # by the path of a figure, or the end of it
+    **RETRIEVAL,
+    **VERIFICATION,
+    **IDENTIFICATION,
+    **SEPARATION,
+    **{key: Label(key.replace("_", " "), format=each) for each, keys in _PLAIN.items() for key in keys},
+    "gallery": Label("photos in the gallery", format="count"),
+    "eer_threshold": Label("threshold of the equal error rate", format="similarity"),
     "at_bundle_thresholds.balanced.similarity": Label(
         "balanced threshold",
         "the bundle's, fitted before",
         "similarity",
     ),
-    "tar_at_far.1e-2": Label("TAR at FAR 1e-2", "same pairs accepted where 1 % of different pairs are", "share"),
-    "tar_at_far.1e-3": Label("TAR at FAR 1e-3", "same pairs accepted where 0.1 % of different pairs are", "share"),
-    "tar_at_far.1e-4": Label("TAR at FAR 1e-4", "same pairs accepted where 0.01 % of different pairs are", "share"),
-    "same_pairs": Label("same pairs", format="count"),
-    "different_pairs": Label("different pairs", format="count"),
     "calibration_error": Label(
         "calibration error", "mean difference of predicted and observed probability", "share", lower_is_better=True
     ),
@@ -82,12 +132,8 @@ LABELS: dict[str, Label] = {  # by the path of a figure, or the end of it
     "ami": Label("AMI", "the same, adjusted for chance"),
     "ari": Label("ARI", "adjusted Rand index: agreement on pairs, adjusted for chance"),
     "purity": Label("purity", "photos of their cluster's most frequent identity", "share"),
-    "precision": Label("precision", format="share"),
-    "recall": Label("recall", format="share"),
     "f": Label("F", format="share"),
     "groups": Label("groups found", format="count"),
-    "identities": Label("identities", format="count"),
-    "threshold": Label("threshold", format="similarity"),
     "domain_shift": Label("domain shift", "0: the domain the bundle was made for; 1: a quite different one", "share"),
     "violation_rate": Label(
         "violation rate",
@@ -100,12 +146,9 @@ LABELS: dict[str, Label] = {  # by the path of a figure, or the end of it
         "similarity to the positive minus similarity to the negative",
         "similarity",
     ),
-    "triplets": Label("triplets", format="count"),
     "train_recall_at_1": Label("recall@1, training identities", format="share"),
     "test_recall_at_1": Label("recall@1, unseen identities", format="share"),
     "gap": Label("gap", "the larger, the more the model has overfitted", "points", lower_is_better=True),
-    "photos_per_identity": Label("photos per identity", format="count"),
-    "similarity": Label("similarity", format="similarity"),
     "similarity_drop": Label(
         "similarity lost", "between a photo and its corrupted self", "similarity", lower_is_better=True
     ),
@@ -115,65 +158,32 @@ LABELS: dict[str, Label] = {  # by the path of a figure, or the end of it
     "auc_gain": Label("AUC gained"),
     "ms_per_photo": Label("ms per photo", format="milliseconds", lower_is_better=True),
     "photos_without_face": Label("photos without a face found", "left out", "count"),
-    "silhouette": Label("silhouette", "1: photos near their own identity and far from others; 0: at a border"),
-    "d_prime": Label("d′", "difference of the two mean similarities in standard deviations"),
-    "mean": Label("mean", format="similarity"),
     "std": Label("standard deviation", format="similarity"),
-    "minimum": Label("minimum", format="similarity"),
-    "maximum": Label("maximum", format="similarity"),
-    "enrolled_identities": Label("identities enrolled", format="count"),
-    "enrolled_photos_per_identity": Label("photos per enrolled identity", format="count"),
-    "known_probes": Label("photos of known individuals", format="count"),
-    "unknown_probes": Label("photos of unknown individuals", format="count"),
     "dir": Label("identified correctly", format="share"),
     "misidentified": Label("identified as another", format="share", lower_is_better=True),
     "rejected": Label("rejected as unknown", format="share"),
-    "dunn.members": Label("Dunn index, photos", "nearest two photos of two identities / widest identity"),
-    "dunn.centroids": Label("Dunn index, centroids", "nearest two centroids / widest identity"),
-    "dunn.centroids_to_mean": Label(
-        "Dunn index, centroids to mean",
-        "nearest two centroids / mean distance within an identity",
-    ),
-    "dunn.photos_dropped": Label("photos dropped as outliers", format="count"),
     "query_gallery.gallery": Label("photos in the gallery", format="count"),
     "validation_error": Label("calibration error on validation pairs", format="share", lower_is_better=True),
     "groups.pairwise.f": Label("pairwise F", "over pairs of photos in one group", "share"),
     "groups.bcubed.f": Label("B-cubed F", "averaged over photos", "share"),
-    "rank_1": Label("rank 1", "the correct individual is the nearest known one", "share"),
-    "rank_5": Label("rank 5", "is among the five nearest", "share"),
-    "rank_10": Label("rank 10", "is among the ten nearest", "share"),
-    "dir_at_far.1e-1": Label(
-        "DIR at FAR 1e-1",
-        "known photos identified where 10 % of unknown ones are accepted",
-        "share",
-    ),
-    "dir_at_far.1e-2": Label(
-        "DIR at FAR 1e-2",
-        "known photos identified where 1 % of unknown ones are accepted",
-        "share",
-    ),
-    "dir_at_far.1e-3": Label(
-        "DIR at FAR 1e-3",
-        "known photos identified where 0.1 % of unknown ones are accepted",
-        "share",
-    ),
-    "accuracy": Label("accuracy", format="share"),
     "view_1.accuracy": Label("accuracy", format="share", printed="LFW View 1, DevTest"),
     "view_2.accuracy": Label("accuracy", format="share", printed="LFW View 2"),
     "standard_error": Label("standard error", "over the folds", "share"),
-    "pairs": Label("pairs", format="count"),
-    "photos": Label("photos", format="count"),
     "far": Label("false accepts (FAR)", format="share"),
     "tar": Label("true accepts (TAR)", format="share"),
-    "components": Label("components", format="count"),
-    "bytes": Label("bytes", format="count"),
     "saved_fraction": Label("saved", format="share"),
-    "passes": Label("passes", format="count"),
-    "draws": Label("draws", format="count"),
-    "share": Label("share", format="share"),
 }
 
 PERCENT, POINTS = "\u00a0%", "\u00a0points"
+_IN_POINTS = ("points", "lost points")
+_TEMPLATES: dict[Format, str] = {
+    "points": "{:+.2f}" + POINTS,
+    "lost points": "{:.2f}" + POINTS,
+    "similarity": "{:.3f}",
+    "count": "{:,}",
+    "milliseconds": "{:.1f}",
+    "number": "{:.4f}",
+}
 
 
 def find_label(path: str) -> Label:
@@ -189,28 +199,15 @@ def find_label(path: str) -> Label:
 
 def format_figure(path: str, value: float) -> str:
     """Format the value of the figure at `path`, with its unit."""
-    return format_value(find_label(path).format, value)
-
-
-def format_value(value_format: Format, value: float) -> str:
-    """Format a number, with its unit."""
+    value_format = find_label(path).format
     if not math.isfinite(value):
         return str(value)
-    match value_format:
-        case "share":
-            return format_percent(value)
-        case "points":
-            return f"{100 * value:+.2f}{POINTS}".replace("-", "−")
-        case "lost points":
-            return f"{100 * value:.2f}{POINTS}".replace("-", "−")
-        case "similarity":
-            return f"{value:.3f}".replace("-", "−")
-        case "count":
-            return f"{round(value):,}"
-        case "milliseconds":
-            return f"{value:.1f}"
-        case "number":
-            return (f"{value:,}" if isinstance(value, int) else f"{value:.4f}").replace("-", "−")
+    if value_format == "share":
+        return format_percent(value)
+    if value_format == "number" and isinstance(value, int):
+        value_format = "count"
+    scaled = round(value) if value_format == "count" else 100 * value if value_format in _IN_POINTS else value
+    return _TEMPLATES[value_format].format(scaled).replace("-", "−")
 
 
 def format_percent(share: float) -> str:

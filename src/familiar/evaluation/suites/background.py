@@ -12,10 +12,9 @@ from familiar.detection.detector import Detector, looked_for
 from familiar.detection.detectors import CROP_DETECTORS, CenterSquare, WholePhoto
 from familiar.embedding.photos import stack_embeddings
 from familiar.evaluation.centering import center_on_collection
-from familiar.evaluation.context import REPLICATES, SEED, EvaluationContext, SuiteResult
-from familiar.evaluation.perturbation import PerturbationResult, make_setup, map_photos, run_setup
+from familiar.evaluation.context import SEED, EvaluationContext, SuiteResult
+from familiar.evaluation.perturbation import make_setup, map_photos, measure_results, run_setup
 from familiar.evaluation.results.figures import Figures, make_figures
-from familiar.metrics.bootstrap import Replicates, mean_replicates
 
 MAX_PHOTOS = 500  # in each of them a face is searched for
 GROWTH = 0.1  # of the box's width and height, on each side: so that no rim of the face is left in the background
@@ -56,7 +55,7 @@ def background(context: EvaluationContext) -> SuiteResult:
         if context.uncentered_model is not None:
             part = replace(context.select_rows(with_face), model=context.uncentered_model, embeddings=embeddings)
             embeddings = center_on_collection(part).embeddings
-        return _figures(run_setup(setup, embeddings, embeddings))
+        return make_figures(*measure_results(run_setup(setup, embeddings, embeddings)))
 
     values = {
         "photos": len(with_face),
@@ -131,13 +130,3 @@ def _embed_batch(
 def _face_box(crop: Crop, detector: Detector) -> Sequence[float] | None:
     faces = detector.detect(Photo(crop.rgb_u8, crop.source, (crop.size_px, crop.size_px)))
     return faces[0].box_xyxy_px if faces else None
-
-
-def _figures(result: PerturbationResult) -> Figures:
-    setup, replicates = result.setup, Replicates()
-    if setup.resampled:
-        identity = setup.identity[setup.queries]
-        replicates |= mean_replicates({"recall_at_1": result.hits}, identity, replicates=REPLICATES, seed=SEED)
-        if result.auc is not None:
-            replicates["auc"] = result.auc_replicates
-    return make_figures({"recall_at_1": result.recall_at_1, "auc": result.auc}, replicates)

@@ -7,9 +7,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from familiar.core.errors import BadDataset, NothingToMeasure
-from familiar.evaluation.context import EvaluationContext, SuiteResult
+from familiar.evaluation.context import EvaluationContext, SuiteResult, combine
 from familiar.evaluation.missing import missing_reason
-from familiar.evaluation.results.figures import Figures, make_figures
 from familiar.evaluation.suites.background import background, has_face_detector
 from familiar.evaluation.suites.clustering import clustering
 from familiar.evaluation.suites.harmonic import harmonic, has_prefixes
@@ -23,7 +22,6 @@ from familiar.evaluation.suites.slices import has_slices, slices
 from familiar.evaluation.suites.triplets import triplets
 from familiar.evaluation.suites.tta import tta
 from familiar.evaluation.suites.verification import verification
-from familiar.metrics.bootstrap import Replicates
 
 
 @dataclass(frozen=True)
@@ -53,19 +51,13 @@ SUITES: dict[str, Suite] = {
 
 
 @dataclass(frozen=True, eq=False)
-class SuiteResults:
-    """Results of several suites.
+class SuiteResults(SuiteResult):
+    """Results of several suites, by paths with the suite as the first key.
 
     Attributes:
-        figures: by path, with the suite as the first key.
-        replicates: the headline figures on bootstrap samples, by the same paths.
-        missing: why a figure has no value, by the same paths.
         reasons: why a suite could not be computed, by its name.
     """
 
-    figures: Figures = field(default_factory=dict)
-    replicates: Replicates = field(default_factory=dict)
-    missing: dict[str, str] = field(default_factory=dict)
     reasons: dict[str, str] = field(default_factory=dict)
 
 
@@ -94,20 +86,17 @@ def run_suites(
         BadDataset: a name is unknown.
     """
     check_suite_names(names)
-    results = SuiteResults()
+    parts: dict[str, SuiteResult] = {}
+    reasons: dict[str, str] = {}
     selected = list(dict.fromkeys(names)) or [name for name, suite in SUITES.items() if suite.applies(context)]
     if names and has_slices(context) and "slices" not in selected:
         selected.append("slices")  # of the suites named
     for name in selected:
         on_suite(name)
         try:
-            result = SUITES[name].run(context)
+            parts[name] = SUITES[name].run(context)
         except NothingToMeasure as error:
-            results.reasons[name] = str(error)
-            continue
-        figures = make_figures({name: result.figures})
-        results.figures.update(figures)
-        results.replicates.update({f"{name}.{path}": values for path, values in result.replicates.items()})
-        results.missing.update({path: missing_reason(path) for path, figure in figures.items() if figure.value is None})
-        results.missing.update({f"{name}.{path}": reason for path, reason in result.missing.items()})
-    return results
+            reasons[name] = str(error)
+    all_parts = combine(parts)
+    missing = {path: missing_reason(path) for path, figure in all_parts.figures.items() if figure.value is None}
+    return SuiteResults(all_parts.figures, all_parts.replicates, missing | all_parts.missing, reasons)

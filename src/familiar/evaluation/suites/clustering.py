@@ -4,9 +4,8 @@ import numpy as np
 from jaxtyping import Int64
 
 from familiar.core.errors import NothingToMeasure
-from familiar.evaluation.context import REPLICATES, SEED, EvaluationContext, SuiteResult, resampled
+from familiar.evaluation.context import SEED, EvaluationContext, SuiteResult, resample_metrics
 from familiar.evaluation.results.figures import make_figures
-from familiar.metrics.bootstrap import Replicates, identity_weights
 from familiar.metrics.clustering import Contingency, ami, ari, contingency, kmeans_groups, nmi, purity
 from familiar.neighbors.clustering import cluster
 from familiar.neighbors.whitening import domain_shift, whiten_to_domain
@@ -27,7 +26,14 @@ def clustering(context: EvaluationContext) -> SuiteResult:
         raise NothingToMeasure("clustering: needs photos of two identities or more")
     assignments, threshold, source, shift = _group_photos(context)
     table = contingency(context.labels, assignments)
-    replicates = resampled(context.labels, lambda: _replicates(table))
+    identities = np.arange(len(table.identity_sizes))
+    replicates = resample_metrics(
+        identities,  # the clusters stay as they are
+        lambda weights: {
+            "groups.pairwise.f": table.pairwise(weights).f,
+            "groups.bcubed.f": table.bcubed(weights).f,
+        },
+    )
     groups = {
         "threshold": threshold,
         "threshold_source": source,
@@ -94,15 +100,3 @@ def _pairwise(table: Contingency) -> dict[str, float | None] | None:
         return vars(table.pairwise())
     except NothingToMeasure:
         return None
-
-
-def _replicates(table: Contingency) -> Replicates:
-    """Resample the identities; the clusters stay as they are."""
-    rows: list[tuple[float, float]] = []
-    for weights in identity_weights(len(table.identity_sizes), REPLICATES, SEED):
-        try:
-            rows.append((table.pairwise(weights).f, table.bcubed(weights).f))
-        except NothingToMeasure:  # none of the identities drawn has two photos
-            continue
-    columns = np.array(rows).reshape(len(rows), 2)
-    return {"groups.pairwise.f": columns[:, 0], "groups.bcubed.f": columns[:, 1]} if rows else {}

@@ -1,24 +1,18 @@
 """Headline metrics of each prefix (first components) that a bundle is valid at, and the bytes that it saves."""
 
 import dataclasses
-from collections.abc import Callable
 from contextlib import suppress
 
 from familiar.core.errors import NothingToMeasure
 from familiar.core.vectors import prefix
 from familiar.evaluation.context import EvaluationContext, SuiteResult
 from familiar.evaluation.results.figures import Figures, make_figures
-from familiar.evaluation.suites.identification import identification
 from familiar.evaluation.suites.retrieval import retrieval
-from familiar.evaluation.suites.triplets import triplets
-from familiar.evaluation.suites.verification import verification
+from familiar.evaluation.suites.slices import SLICED_SUITES
 
 FLOAT_BYTES = 4
-SUITES: dict[str, Callable[[EvaluationContext], SuiteResult]] = {
-    "retrieval": retrieval,
-    "verification": verification,
-    "triplets": triplets,
-    "identification": identification,
+SUITES = {"retrieval": retrieval} | {
+    name: SLICED_SUITES[name] for name in ("verification", "triplets", "identification")
 }
 CALIBRATED = ("thresholds_fitted", "at_bundle_thresholds", "probability")  # what the bundle was calibrated for
 

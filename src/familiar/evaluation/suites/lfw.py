@@ -4,8 +4,8 @@ from pathlib import Path
 
 from familiar.core.errors import BadDataset, NothingToMeasure
 from familiar.datasets.pairs import FoldedPairs, read_lfw_folds
-from familiar.evaluation.context import REPLICATES, SEED, EvaluationContext, SuiteResult, restrict_pairs
-from familiar.evaluation.results.figures import Figure, Figures, make_figures
+from familiar.evaluation.context import REPLICATES, SEED, EvaluationContext, SuiteResult, combine, restrict_pairs
+from familiar.evaluation.results.figures import Figure, make_figures
 from familiar.metrics.bootstrap import Replicates, verification_replicates
 from familiar.metrics.folds import folded_accuracy
 from familiar.metrics.pairs import pair_similarities
@@ -39,21 +39,18 @@ def lfw(context: EvaluationContext) -> SuiteResult:
         raise NothingToMeasure(
             f"lfw: none of the data's folders holds {VIEW_2} or {DEV_TEST}; put LFW's pairs files there"
         )
-    figures: Figures = {}
-    replicates: Replicates = {}
+    views: dict[str, SuiteResult] = {}
     missing: dict[str, str] = {}
     for name, measure in (("view_2", _view_2), ("view_1", _view_1)):
         try:
-            view = measure(context)
+            views[name] = measure(context)
         except (BadDataset, NothingToMeasure) as error:
             missing[name] = str(error)
-            figures[name] = Figure(None)
-            continue
-        figures |= make_figures({name: view.figures})
-        replicates |= {f"{name}.{path}": values for path, values in view.replicates.items()}
-    if len(missing) == 2:
+    if not views:
         raise NothingToMeasure("lfw: " + "; ".join(missing.values()))
-    return SuiteResult(figures, replicates, missing)
+    combined = combine(views)
+    figures = combined.figures | dict.fromkeys(missing, Figure(None))
+    return SuiteResult(figures, combined.replicates, missing)
 
 
 def _view_2(context: EvaluationContext) -> SuiteResult:

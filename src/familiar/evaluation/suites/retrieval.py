@@ -3,9 +3,8 @@
 import numpy as np
 from jaxtyping import Bool, Int64
 
-from familiar.evaluation.context import REPLICATES, SEED, EvaluationContext, SuiteResult, resampled
+from familiar.evaluation.context import SEED, EvaluationContext, SuiteResult, resample_means
 from familiar.evaluation.results.figures import Figure, Figures, make_figures
-from familiar.metrics.bootstrap import mean_replicates
 from familiar.metrics.retrieval import RankedQueries, rank_queries
 
 DEPTHS = {f"recall_at_{k}": k for k in (1, 5, 10)} | {"ndcg_at_10": 10}  # nearest photos that a metric looks at
@@ -45,10 +44,7 @@ def retrieval_result(ranked: RankedQueries, searched: int) -> SuiteResult:
     """
     all_values = ranked.figures()
     query_values = {name: values for name, values in all_values.items() if searched > DEPTHS.get(name, 0)}
-    replicates = resampled(
-        ranked.identity,
-        lambda: mean_replicates(query_values, ranked.identity, replicates=REPLICATES, seed=SEED),
-    )
+    replicates = resample_means(query_values, ranked.identity)
     values = {
         **{name: float(query_values[name].mean()) if name in query_values else None for name in all_values},
         "queries": len(ranked.query),

@@ -8,11 +8,10 @@ from jaxtyping import Float32, Float64, Int64
 from familiar.core.blockwise import unit_rows
 from familiar.core.types import Face
 from familiar.embedding.photos import stack_embeddings
-from familiar.evaluation.context import MIN_IDENTITIES, REPLICATES, SEED, EvaluationContext, SuiteResult
+from familiar.evaluation.context import SEED, EvaluationContext, SuiteResult, resample_means
 from familiar.evaluation.corruptions import CORRUPTIONS
-from familiar.evaluation.perturbation import PerturbationResult, make_setup, map_photos, metric_deltas, run_setup
+from familiar.evaluation.perturbation import make_setup, map_photos, measure_results, run_setup
 from familiar.evaluation.results.figures import Figures, make_figures
-from familiar.metrics.bootstrap import Replicates, mean_replicates
 
 MAX_PHOTOS = 500  # each of them goes through the network 36 times
 
@@ -38,23 +37,20 @@ def robustness(context: EvaluationContext) -> SuiteResult:
     sweeps: dict[str, list[dict[str, float | None]]] = {}
     corrupted = _embed_corrupted(context, rows)
     for name, corruption in CORRUPTIONS.items():
-        steps: dict[float | None, tuple[Float64[np.ndarray, " k"], PerturbationResult]] = {
-            severity: (
-                _similarity_drop(originals, embeddings),
-                run_setup(setup, embeddings, searched),
-            )
+        steps = {
+            severity: (_similarity_drop(originals, embeddings), run_setup(setup, embeddings, searched))
             for (variant_name, severity), embeddings in corrupted.items()
             if variant_name == name
         }
         similarity_drop, result = steps[corruption.severity]
-        deltas, replicates = _drops(clean, similarity_drop, result)
+        drops, replicates = measure_results(clean, result, "_drop")
         values = {
             "severity": corruption.severity,
             "unit": corruption.unit,
             "similarity_drop": float(similarity_drop.mean()),
-            "recall_at_1_drop": deltas["recall_at_1"],
-            "auc_drop": deltas["auc"],
+            **drops,
         }
+        replicates |= resample_means({"similarity_drop": similarity_drop}, setup.identity)
         by_corruption[name] = make_figures(values, replicates)
         sweeps[name] = [
             {
@@ -109,15 +105,3 @@ def _similarity_drop(
 ) -> Float64[np.ndarray, " k"]:
     cosine = np.einsum("kd,kd->k", unit_rows(clean), unit_rows(corrupted))
     return 1 - np.clip(cosine, -1.0, 1.0)
-
-
-def _drops(
-    clean: PerturbationResult, similarity_drop: Float64[np.ndarray, " k"], corrupted: PerturbationResult
-) -> tuple[dict[str, float | None], Replicates]:
-    """Compute how much lower recall@1 and AUC are, and the replicates of these and of the similarity drop."""
-    deltas, delta_replicates = metric_deltas(clean, corrupted)
-    replicates: Replicates = {}
-    identity = clean.setup.identity
-    if len(np.unique(identity)) >= MIN_IDENTITIES:
-        replicates = mean_replicates({"similarity_drop": similarity_drop}, identity, replicates=REPLICATES, seed=SEED)
-    return deltas, replicates | {f"{name}_drop": values for name, values in delta_replicates.items()}

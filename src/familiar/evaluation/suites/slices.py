@@ -9,7 +9,7 @@ from jaxtyping import Int64
 
 from familiar.core.errors import NothingToMeasure
 from familiar.datasets.attributes import read_attributes
-from familiar.evaluation.context import EvaluationContext, SuiteResult
+from familiar.evaluation.context import EvaluationContext, SuiteResult, combine
 from familiar.evaluation.results.figures import Figures, make_figures
 from familiar.evaluation.suites.clustering import clustering
 from familiar.evaluation.suites.identification import identification
@@ -57,14 +57,13 @@ def slices(context: EvaluationContext) -> SuiteResult:
         columns[ROUTED_SPECIES] = [
             _measure_species(context, species) for species in sorted(set(context.species), key=str)
         ]
-    figures: Figures = {}
-    missing: dict[str, str] = {}
-    for name, column in columns.items():
-        for index, result in enumerate(sorted(column, key=lambda each: _sort_key(each.figures))):
-            path = f"columns.{name}.{index}"
-            figures |= make_figures({path: result.figures})
-            missing |= {f"{path}.{suite}": reason for suite, reason in result.missing.items()}
-    return SuiteResult(figures, missing=missing)
+    return combine(
+        {
+            f"columns.{name}.{index}": result
+            for name, column in columns.items()
+            for index, result in enumerate(sorted(column, key=lambda each: _sort_key(each.figures)))
+        }
+    )
 
 
 def _measure_species(context: EvaluationContext, species: str | None) -> SuiteResult:

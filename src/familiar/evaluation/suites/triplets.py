@@ -1,8 +1,7 @@
 """Triplets: is an anchor closer to its positive than to a negative? Over all triplets, or a sample of them."""
 
-from familiar.evaluation.context import REPLICATES, SEED, EvaluationContext, SuiteResult, resampled
+from familiar.evaluation.context import SEED, EvaluationContext, SuiteResult, resample_means
 from familiar.evaluation.results.figures import make_figures
-from familiar.metrics.bootstrap import mean_replicates
 from familiar.metrics.roc import MAX_SAME_PAIRS, pair_totals
 from familiar.metrics.triplets import all_triplets, sampled_triplets
 
@@ -21,10 +20,7 @@ def triplets(context: EvaluationContext) -> SuiteResult:
         "violation_rate": totals.violations / totals.triplets,
         "average_margin": totals.margins / totals.triplets,
     }
-    replicates = resampled(
-        totals.identity,
-        lambda: mean_replicates(anchor_values, totals.identity, totals.triplets.astype(float), REPLICATES, SEED),
-    )
+    replicates = resample_means(anchor_values, totals.identity, totals.triplets.astype(float))
     values = {
         "sampling": "all" if use_all else "sampled",
         "triplets": totals.count,

@@ -20,7 +20,7 @@ from familiar.evaluation.perturbation import (
     PerturbationSetup,
     make_setup,
     map_photos,
-    metric_deltas,
+    measure_results,
     run_setup,
 )
 from familiar.evaluation.results.figures import Figures, make_figures
@@ -57,7 +57,9 @@ def tta(context: EvaluationContext) -> SuiteResult:
 
     def gains(setup: PerturbationSetup) -> dict[str, Figures]:
         plain = measure("plain", setup)
-        return {method: _gains(measure(method, setup), plain) for method in PASSES}
+        photos = {"photos": len(setup.rows)}
+        deltas = {method: measure_results(measure(method, setup), plain, "_gain") for method in PASSES}
+        return {method: make_figures(photos | values, replicates) for method, (values, replicates) in deltas.items()}
 
     overall_setup = make_setup(labels, np.arange(len(rows)))
     plain, overall = measure("plain", overall_setup), gains(overall_setup)
@@ -95,17 +97,6 @@ def five_crops(rgb_u8: UInt8[np.ndarray, "l l 3"], size_px: int) -> list[UInt8[n
     end = len(rgb_u8) - size_px
     corners = [(0, 0), (0, end), (end, 0), (end, end), (end // 2, end // 2)]
     return [rgb_u8[y_px : y_px + size_px, x_px : x_px + size_px] for y_px, x_px in corners]
-
-
-def _gains(averaged: PerturbationResult, plain: PerturbationResult) -> Figures:
-    deltas, delta_replicates = metric_deltas(averaged, plain)
-    replicates = {f"{name}_gain": values for name, values in delta_replicates.items()}
-    values = {
-        "photos": len(plain.setup.rows),
-        "recall_at_1_gain": deltas["recall_at_1"],
-        "auc_gain": deltas["auc"],
-    }
-    return make_figures(values, replicates)
 
 
 def _embed_each_way(

@@ -1,1 +1,0 @@
-"""The sections of the report: the values that each section's template shows."""
