@@ -258,7 +258,8 @@ def _merge_pair(repository: Repository, before: GalleryAssignments, into: int, o
 def _records(repository: Repository, identity: int) -> Sequence[Attributes]:
     """Return what is noted about an identity; for one that has only a name, an empty record, which tells that much."""
     is_named = repository.identities.name(identity) is not None
-    return repository.identities.attributes(identity) or [{}] * is_named
+    nothing: Attributes = {}
+    return repository.identities.attributes(identity) or ([nothing] if is_named else [])
 
 
 def set_name(gallery: Store, repository: Repository, identity: int, name: str) -> None:
