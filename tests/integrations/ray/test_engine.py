@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from familiar.core.errors import CannotWrite
+from familiar.core.errors import BadBundle, CannotWrite, FamiliarError
 from familiar.datasets.folders import DataSpec
 from familiar.datasets.shards.packing import pack
 from familiar.embedding.embedder import Embedder
@@ -108,6 +108,33 @@ def test_every_photo_has_its_rows_though_workers_are_killed(
     sizes = [pq.read_metadata(part).num_rows for part in output.glob("part-*.parquet")]
     assert len(sizes) == min(photos + 1, 2 * engine.PARTS_PER_WORKER)
     assert max(sizes) - min(sizes) <= 1
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize(("worker", "message"), [("FullDisk", "^out: no space$"), ("NoModel", "stopped .*: no model")])
+def test_the_error_of_a_worker_is_raised(
+    settings: EmbeddingSettings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, worker: str, message: str
+):
+    draw_album(tmp_path / "album", red=2)
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(sys.path))
+    monkeypatch.setattr(engine, "Worker", globals()[worker])
+    with pytest.raises(FamiliarError, match=message):
+        embed_with_ray(settings, [str(tmp_path / "album")], tmp_path / "out", workers=1)
+
+
+class FullDisk(Worker):
+    """Cannot write."""
+
+    def embed_part(self, photos: Any) -> dict[str, int]:
+        assert photos
+        raise CannotWrite("out: no space")
+
+
+class NoModel(Worker):
+    """Does not start, as on a machine that lacks the model."""
+
+    def __init__(self, *_: Any) -> None:
+        raise BadBundle("no model")
 
 
 class SlowWorker(Worker):

@@ -1,5 +1,6 @@
 """What a worker writes: all faces of its photos, or the reason why there are none."""
 
+import pickle
 from pathlib import Path
 
 import numpy as np
@@ -106,6 +107,9 @@ def test_a_part_that_ends_every_process_is_named(worker: Worker, photos: list[Ph
     journal = part_path(worker.folder, photos).with_suffix(".attempts")
     for _ in range(worker_module.MAX_ATTEMPTS):
         Journal(journal).note("read")
+    rows = {"photo": [pickle.dumps(photo) for photo in photos]}
+    (error,) = worker(rows)["result"]
     with pytest.raises(FamiliarError, match=rf"{photos[0].name} to {photos[-1].name} were killed 20 times"):
-        worker.embed_part(photos)
-    assert worker.embed_part(photos) == counts(5, 3, 2)  # when the command is repeated
+        raise pickle.loads(error)
+    (result,) = worker(rows)["result"]  # when the command is repeated
+    assert pickle.loads(result) == counts(5, 3, 2)

@@ -139,12 +139,16 @@ def _embed_parts(
             compute=ray.data.ActorPoolStrategy(size=min(workers, parts)),
             num_cpus=1,
         )
-        yield from dataset.iter_rows()
+        for row in dataset.iter_rows():
+            result = pickle.loads(row["result"])
+            if isinstance(result, FamiliarError):
+                raise result
+            yield result
 
 
 @contextmanager
 def _cluster(workers: int) -> Iterator[None]:
-    """Connect to a Ray cluster, or start one of this process; raise the error of a worker as it was there."""
+    """Connect to a Ray cluster, or start one of this process."""
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # it reports to its makers otherwise
     is_ours = not ray.is_initialized()
     if is_ours:
@@ -159,19 +163,11 @@ def _cluster(workers: int) -> Iterator[None]:
     try:
         yield
     except ray.exceptions.RayError as error:
-        raise _error_of_worker(error) from error
+        cause = str(error).strip().rpartition("\n")[2]  # of a traceback
+        raise FamiliarError(f"Ray's workers stopped ({cause}); repeat the command to embed what is missing") from error
     finally:
         if is_ours:
             ray.shutdown()
-
-
-def _error_of_worker(error: BaseException) -> FamiliarError:
-    """Return the error that was raised in a worker, without those of Ray about it."""
-    cause: BaseException | None = error
-    while cause is not None and not isinstance(cause, FamiliarError):
-        cause = getattr(cause, "cause", None) or cause.__cause__
-    message = str(error).partition("\n")[0]
-    return cause or FamiliarError(f"Ray's workers stopped ({message}); repeat the command to embed what is missing")
 
 
 @contextmanager

@@ -72,10 +72,13 @@ class Worker:
         self.folder = folder
         self.model, self.detector, self.embedded_with = settings.open(threads=1)
 
-    def __call__(self, rows: dict[str, Any]) -> dict[str, list[int]]:
-        """Embed the part that the rows of photos are, and return its counts."""
-        counts = self.embed_part([pickle.loads(photo) for photo in rows["photo"]])
-        return {name: [count] for name, count in counts.items()}
+    def __call__(self, rows: dict[str, Any]) -> dict[str, list[bytes]]:
+        """Embed the part that the rows of photos are, and return its counts or what was raised."""
+        photos = [pickle.loads(photo) for photo in rows["photo"]]
+        try:
+            return {"result": [pickle.dumps(self.embed_part(photos))]}
+        except FamiliarError as error:  # Ray would raise an error of its own, without this cause
+            return {"result": [pickle.dumps(error)]}
 
     def embed_part(self, photos: Sequence[PhotoFile]) -> dict[str, int]:
         """Write the Parquet file of a part, unless an earlier attempt has written it.
@@ -124,7 +127,6 @@ class Worker:
             common = {"photo": file.name, "size_bytes": file.state[0], "modified_ns": file.state[1]}
             faces, errors = ((), (result,)) if isinstance(result, FamiliarError) else (result.faces, result.skipped)
             for number, face in enumerate(faces, start=1):
-                embedder, _ = self.model.only(face.species)
                 yield common | {
                     "face": number,
                     "box_xyxy_px": list(face.box_xyxy_px),
@@ -132,7 +134,7 @@ class Worker:
                     "quality": face.quality,
                     "species": face.species,
                     "embedding": face.embedding,
-                    "file_id": embedder.bundle.file_id,
+                    "file_id": self.model.only(face.species)[0].bundle.file_id,
                 }
             if errors or not faces:
                 reasons = (*errors, f"{file.name}: no {looked_for(self.detector)} found")
