@@ -102,6 +102,14 @@ def test_forgets_an_identity_or_photos(album: Gallery, photos: Path):
         album.forget()
 
 
+def test_identity_that_changed_since_the_user_decided_is_not_forgotten(album: Gallery, photos: Path):
+    state = album.states([2])[2]
+    album.move([str(photos / "blue1.png")], 2)
+    with pytest.raises(Contradiction):
+        album.forget(identity=2, state=state)
+    assert (album.count_faces(2), album.count_faces(99)) == (4, 0)
+
+
 def test_labels_and_exports(album: Gallery, tmp_path: Path):
     album.name(1, "Tom")
     assert album.export(tmp_path / "faces.csv") == 7
