@@ -195,3 +195,24 @@ def test_several_corrections_are_one_change_or_none(album: Gallery):
     with pytest.raises(Contradiction):
         merge_then_fail()
     assert album.names() == names
+
+
+def test_events_tell_in_order_what_was_enrolled_named_merged_and_undone(album: Gallery):
+    before = album.events()
+    assert {each.kind for each in before} == {"enrolled"}
+    numbers = [photo for each in before for photo in each.photos]
+    assert numbers == [photo.photo for photo in album.photos()]
+    last = before[-1].number
+    first, second = (each.identity for each in album.identities()[:2])
+    album.name(second, "Tom")
+    album.name(second, "Tom")
+    album.merge(first, [second])
+    album.undo()
+    named, merged, undone = album.events(last)
+    assert [named.kind, merged.kind, undone.kind] == ["named", "merged", "undone"]
+    assert (named.identity, named.name) == (second, "Tom")
+    assert (merged.identity, merged.merged) == (first, second)
+    assert album.events(undone.number) == []
+    album.forget(photos=[numbers[0]])
+    assert [photo for each in album.events() for photo in each.photos] == numbers[1:]
+    assert len(album.events(limit=1)) == 1

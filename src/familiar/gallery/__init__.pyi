@@ -7,6 +7,7 @@ from .gallery import Gallery
 from .review.questions import AnswersLeft, Question
 from .same.calibration import ClusteringSettings, GalleryFit
 from .same.decisions import Decision
+from .search.events import GalleryEvent
 from .search.filters import Filter
 from .search.index_update import IndexUpdate
 from .search.listing import SUMMARY_FACES, IdentitySummary
@@ -38,6 +39,7 @@ __all__ = [
     "Filter",
     "ForgetResult",
     "Gallery",
+    "GalleryEvent",
     "GalleryFit",
     "GalleryStatistics",
     "Hit",

@@ -18,6 +18,7 @@ from familiar.core.gallery_types import (
     CorrectionResult,
     Counts,
     Decision,
+    GalleryEvent,
     GalleryFace,
     GalleryPhoto,
     IdentitySummary,
@@ -47,6 +48,7 @@ from familiar.gallery.same.assignments import load_assignments, resolve_face, re
 from familiar.gallery.same.calibration import ClusteringSettings, GalleryFit
 from familiar.gallery.search import external_search, listing
 from familiar.gallery.search import search as searches
+from familiar.gallery.search.events import list_events
 from familiar.gallery.search.filters import NO_FILTER, Filter
 from familiar.gallery.search.html_view import Item, gallery_html, gallery_text, items_html
 from familiar.gallery.search.index_update import IndexUpdate, update_index
@@ -726,6 +728,15 @@ class Gallery(TableSource):
             limit: maximum number of faces.
         """
         return listing.unassigned_faces(self.database, after=after, limit=limit)
+
+    def events(self, since: int = 0, limit: int = 1_000) -> list[GalleryEvent]:
+        """List what was enrolled, named, merged and undone, in order.
+
+        Args:
+            since: only events with a higher number: that of the last one that is known already.
+            limit: maximum number of events.
+        """
+        return list_events(self.database, since, limit)
 
     def attributes(self, identity: int) -> list[Attributes]:
         """Return what other programs have noted about an identity, such as where a pet was lost.

@@ -253,6 +253,7 @@ def _merge_pair(repository: Repository, before: GalleryAssignments, into: int, o
     repository.identities.delete(other)
     if into_name is None and other_name is not None:
         repository.identities.set_name(into, other_name)
+    repository.events.add("merged", into, merged=other)
 
 
 def _records(repository: Repository, identity: int) -> Sequence[Attributes]:
@@ -275,7 +276,9 @@ def set_name(gallery: Store, repository: Repository, identity: int, name: str) -
             f"#{holder} has the name {name} already; choose another name, or, if both are the same individual, merge "
             f"them: familiar gallery merge {gallery.folder} '#{holder}' '#{identity}'"
         )
-    repository.identities.set_name(identity, name)
+    if name != repository.identities.name(identity):
+        repository.identities.set_name(identity, name)
+        repository.events.add("named", identity)
 
 
 def check_name(name: str) -> str:

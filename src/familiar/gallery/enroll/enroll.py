@@ -125,6 +125,9 @@ def enroll(
             with gallery.write(faces_change=any(file.faces for file in batch.files)) as repository:
                 gallery.check_space(*embedder.space)  # again: another process may have migrated the gallery
                 written = [write_photo(repository, gallery, file) for file in batch.files]
+                new = [photo.photo for photo in written if photo.change == "new" and photo.photo is not None]
+                if new:
+                    repository.events.add("enrolled", first=min(new), last=max(new))
                 if record:
                     record(repository, EnrolledBatch(tuple(written), tuple(batch.skipped)))
             result = sum(map(_count, written), result)
@@ -188,6 +191,8 @@ def enroll_embeddings(
         with gallery.write(faces_change=True) as repository:
             gallery.check_space(space_id, embeddings.shape[1])
             new_photos = repository.photos.insert_without_files((sha256, name) for sha256, (name, _) in by_hash.items())
+            if new_photos:
+                repository.events.add("enrolled", first=new_photos[0][0], last=new_photos[-1][0])
             added += repository.faces.insert_without_boxes((photo, by_hash[sha256][1]) for photo, sha256 in new_photos)
     return added
 

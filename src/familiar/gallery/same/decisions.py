@@ -67,6 +67,7 @@ def undo(gallery: Store, expected: int | None = None) -> Decision:
         if last.kind == "cluster":  # the next clustering may find other domains, so it must process all faces
             repository.settings.mark_faces_clustered(0)
         repository.undo_log.delete(last.number)
+        repository.events.add("undone")
         restore_previous_calibration(gallery, repository, _key(repository, last.number))
     return last
 

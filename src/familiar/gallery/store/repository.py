@@ -5,6 +5,7 @@ from familiar.gallery.store.connection import Connection
 from familiar.gallery.store.constraints import Constraints
 from familiar.gallery.store.domains import Domains
 from familiar.gallery.store.erasure import Erasure
+from familiar.gallery.store.events import Events
 from familiar.gallery.store.faces import Faces
 from familiar.gallery.store.identities import Identities
 from familiar.gallery.store.learned_faces import LearnedFaces
@@ -23,6 +24,7 @@ class Repository:
         connection: to the database; no other module needs it.
         settings, photos, faces, identities, assignments, domains, constraints, learned_faces, undo_log,
             migration: the statements on the tables of these names. `constraints` has the rejections, too.
+        events: what happened, for programs that follow it.
         watched_files, watch_events: the notes and the outbox of `familiar watch`.
         erasure: deletes faces for good.
     """
@@ -41,5 +43,6 @@ class Repository:
         self.undo_log = UndoLog(connection)
         self.migration = Migration(connection)
         self.watched_files = WatchedFiles(connection)
+        self.events = Events(connection)
         self.watch_events = WatchEvents(connection)
         self.erasure = Erasure(connection)
