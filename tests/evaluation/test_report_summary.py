@@ -138,7 +138,7 @@ def test_failing_identities_match_slow_reference(context: EvaluationContext):
     without = replace(examples, failing=(), searched_identities=0)
     assert "most similar pair of different identities" in failure_sentence(results, without)
     assert "fails for no identity" in failure_sentence(results, replace(examples, failing=(), searched_identities=12))
-    assert "unknown" in failure_sentence(results, replace(without, mistakes=None))
+    assert "unknown" in failure_sentence(results, replace(without, negatives=None))
 
 
 def test_wilson_low_equals_closed_form_and_penalizes_few_photos():

@@ -59,7 +59,7 @@ def gallery(folder: Path, tmp_path: Path) -> Iterator[Store]:
     with Store.create(folder, SPACE, embedding_dtype="float32") as gallery:
         enroll_vectors(gallery, VECTORS, prefix=str(tmp_path / "photo"))
         use_external_index(gallery, f"milvus:{tmp_path / 'faces.db'}")
-        assert sync_external_index(gallery) == IndexUpdate(SyncResult(80, 80, 0))
+        assert sync_external_index(gallery) == SyncResult(80, 80, 0)
         yield gallery
 
 
@@ -222,7 +222,7 @@ def test_collection_of_a_replaced_gallery_is_removed(gallery: Store, tmp_path: P
     with Store.open(gallery.folder) as replaced:
         assert any("earlier state of this gallery" in problem for problem in check(replaced).problems)
         if then == "sync":
-            assert sync_external_index(replaced) == IndexUpdate(SyncResult(80, 80, 0))
+            assert sync_external_index(replaced) == SyncResult(80, 80, 0)
             assert len(collections(tmp_path / "faces.db") - {old_name}) == 1
             assert check(replaced).problems == ()
         else:
@@ -237,7 +237,7 @@ def test_forgetting_waits_for_the_collection_of_a_replaced_gallery(
     replace_gallery(gallery, "restore", tmp_path)
     with Store.open(gallery.folder) as restored, monkeypatch.context() as patch:
         patch.setattr(external_index, "open_index", unreachable)
-        assert sync_external_index(restored) == IndexUpdate(SyncResult(80, 80, 0))
+        assert sync_external_index(restored) == SyncResult(80, 80, 0)
         assert "no answer; what an earlier state of the gallery has there is removed later" in caplog.text
         assert not forget_photos(restored, [tmp_path / "photo 0.jpg"]).erased
     assert old_name in collections(tmp_path / "faces.db")

@@ -96,4 +96,4 @@ def test_only_named_identities_survive_losing_their_last_face(gallery: Store):
     corrections.split(gallery, [2])
     delete_face(gallery, 1)
     delete_face(gallery, 2)
-    assert rows(gallery)["identities"] == [(1, "Mia", "{}")]
+    assert rows(gallery)["identities"] == [(1, "Mia", "[]")]

@@ -283,29 +283,6 @@ class ClusterResult:
 
 
 @dataclass(frozen=True)
-class GalleryEvent:
-    """What happened in a gallery.
-
-    Attributes:
-        number: later events have higher numbers.
-        kind: "enrolled", "named", "merged", or "undone": something is as it was before the last change.
-        happened_at: ISO 8601, UTC.
-        photos: numbers of the photos that were enrolled, without those that were forgotten since.
-        identity: that was named, or that the other one was merged into.
-        name: that this identity has now, if any.
-        merged: number of the identity that was merged into it.
-    """
-
-    number: int
-    kind: str
-    happened_at: str
-    photos: tuple[int, ...] = ()
-    identity: int | None = None
-    name: str | None = None
-    merged: int | None = None
-
-
-@dataclass(frozen=True)
 class Decision:
     """A user's change, which can be undone.
 

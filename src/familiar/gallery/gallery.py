@@ -18,7 +18,6 @@ from familiar.core.gallery_types import (
     CorrectionResult,
     Counts,
     Decision,
-    GalleryEvent,
     GalleryFace,
     GalleryPhoto,
     IdentitySummary,
@@ -48,7 +47,7 @@ from familiar.gallery.same.assignments import load_assignments, resolve_face, re
 from familiar.gallery.same.calibration import ClusteringSettings, GalleryFit
 from familiar.gallery.search import external_search, listing
 from familiar.gallery.search import search as searches
-from familiar.gallery.search.events import list_events
+from familiar.gallery.search.events import GalleryEvent, list_events
 from familiar.gallery.search.filters import NO_FILTER, Filter
 from familiar.gallery.search.html_view import Item, gallery_html, gallery_text, items_html
 from familiar.gallery.search.index_update import IndexUpdate, update_index
