@@ -87,7 +87,7 @@ def test_corrections_and_undo(album: Gallery, photos: Path):
     album.reject([str(photos / "blue1.png")])
     before = members(album)
     album.confirm([str(photos / "green1.png")])
-    assert [change.kind for change in album.changes(3)] == ["confirm", "reject", "move"]
+    assert [change.kind for change in album.decisions(3)] == ["confirm", "reject", "move"]
     assert [album.undo().kind, album.undo().kind] == ["confirm", "reject"]
     assert members(album)["Tom"] == before["Tom"] + 1
 
@@ -155,7 +155,14 @@ def test_corrections_and_calibration_need_faces(album: Gallery):
     for correct in (album.confirm, album.split, album.reject, lambda faces: album.move(faces, 1)):
         with pytest.raises(ValueError, match="at least one face"):
             correct([])
-    assert not [change for change in album.changes() if change.kind != "cluster"]
+    assert not [change for change in album.decisions() if change.kind != "cluster"]
+
+
+def test_faces_of_a_query_are_counted_from_1(album: Gallery, photos: Path):
+    with pytest.raises(ValueError, match="counted from 1, got 0"):
+        album.search(photos / "red1.png", face=0)
+    with pytest.raises(ValueError, match="counted from 1, got 0"):
+        album.embedder.face(photos / "red1.png", number=0)
 
 
 def test_attributes_are_records_that_merging_joins_and_undo_restores(album: Gallery):
@@ -178,17 +185,17 @@ def test_attributes_are_records_that_merging_joins_and_undo_restores(album: Gall
 def test_several_corrections_are_one_change_or_none(album: Gallery):
     first, second = (each.identity for each in album.identities()[:2])
     names = album.names()
-    with album.change("reunite"):
+    with album.decision("reunite"):
         album.merge(first, [second])
         album.name(first, "Wanderer")
         album.set_attributes(first, {"status": "home"})
-    assert album.changes(1)[0].kind == "reunite"
+    assert album.decisions(1)[0].kind == "reunite"
     album.undo()
     assert album.names() == names
     assert {first, second} <= {each.identity for each in album.identities()}
 
     def merge_then_fail() -> None:
-        with album.change("reunite"):
+        with album.decision("reunite"):
             album.merge(first, [second])
             album.name(first, "#1")
 

@@ -400,7 +400,11 @@ class Embedder:
             FamiliarError: as from `open_photo` and `detection.find_faces`.
         """
         photo = self.detect_faces(
-            source, self.detector(detector), open_photo=open_photo, choice=number or "best", species=species
+            source,
+            self.detector(detector),
+            open_photo=open_photo,
+            choice="best" if number is None else number,
+            species=species,
         )
         return self.embed_faces(photo.faces, flip=flip)[0]
 

@@ -5,13 +5,14 @@ from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 from jaxtyping import Float, Float32
 
 from familiar.core.calibration import Calibration
 from familiar.core.data_table import DataTable, TableSource
+from familiar.core.errors import NoFaceFound, NothingDetected
 from familiar.core.gallery_types import (
     AssignmentConfidence,
     ClusterResult,
@@ -26,7 +27,8 @@ from familiar.core.gallery_types import (
 )
 from familiar.core.notebook import NotebookHtml
 from familiar.core.recognition_types import Hit, Match, VerificationResult
-from familiar.detection.detector import Detector
+from familiar.core.types import Crop
+from familiar.detection.detector import Detector, looked_for, not_looked_for
 from familiar.detection.faces import DetectedFaces
 from familiar.embedding.bundle import load_bundle
 from familiar.embedding.embedder import Embedder, as_embedder
@@ -51,7 +53,6 @@ from familiar.gallery.search.events import GalleryEvent, list_events
 from familiar.gallery.search.filters import NO_FILTER, Filter
 from familiar.gallery.search.html_view import Item, gallery_html, gallery_text, items_html
 from familiar.gallery.search.index_update import IndexUpdate, update_index
-from familiar.gallery.search.query import Query, embed_query, find_query, query_embedding
 from familiar.gallery.search.statistics import GalleryStatistics, gallery_statistics
 from familiar.gallery.search.table import EmbeddingDtype, as_unit_rows, embedding_matrix, face_table
 from familiar.gallery.store import automatic_copies, uploaded_files
@@ -71,6 +72,7 @@ from familiar.gallery.transfer.xmp_import import import_xmp
 from familiar.photos.decoding import find_photos
 
 Photos = Path | str | Iterable[Path | str]
+Query: TypeAlias = Path | str | Crop | Float32[np.ndarray, " d"]
 
 
 @dataclass
@@ -224,11 +226,11 @@ class Gallery(TableSource):
             yield
 
     @contextlib.contextmanager
-    def change(self, kind: str) -> Generator[None, None, None]:
-        """Write what several corrections change as one, which `undo` reverts as a whole; after an error nothing.
+    def decision(self, kind: str) -> Generator[None, None, None]:
+        """Make several corrections one decision, which `undo` reverts as a whole; after an error nothing is written.
 
         Args:
-            kind: what it is, as `changes` lists it, such as "reunite".
+            kind: what it is, as `decisions` lists it, such as "reunite".
         """
         with decisions.decision(self.database, kind):
             yield
@@ -461,8 +463,12 @@ class Gallery(TableSource):
             NoFaceFound: there is none; the message says what was looked for.
             UnreadablePhoto: it is no photo.
         """
-        chosen = self.detector(detector, for_query=True)
-        return find_query(self.database, self.embedder, Path(photo), chosen, face, species)
+        self.check_model(self.embedder)
+        chosen, choice = self.detector(detector, for_query=True), "best" if face is None else face
+        try:
+            return self.embedder.detect_faces(Path(photo), chosen, choice=choice, species=species, rate=False)
+        except NothingDetected as error:
+            raise NoFaceFound(f"{photo}: {self._nothing_detected(chosen)}") from error
 
     def embed_face(self, photo: DetectedFaces, *, flip: bool = False) -> Float32[np.ndarray, " d"]:
         """Embed the face of what `find_face` returned, for `search`, `identify` and `verify`.
@@ -475,7 +481,30 @@ class Gallery(TableSource):
             SpaceMismatch: the gallery was migrated to another model since.
         """
         self.check_model(self.embedder)
-        return embed_query(self.database, self.embedder, photo, flip=flip)
+        (face,) = self.embedder.embed_faces(photo.faces, flip=flip)
+        assert face.embedding is not None
+        return self.truncate_query(face.embedding)
+
+    def _embed_query(
+        self, query: Query, detector: Detector | str | None, face: int | None, *, flip: bool
+    ) -> Float32[np.ndarray, " d"]:
+        """Return the embedding of a query, which may be one already."""
+        if isinstance(query, np.ndarray):
+            return query
+        if isinstance(query, Crop):
+            self.check_model(self.embedder)
+            return self.truncate_query(self.embedder.embed([query], flip=flip)[0])
+        return self.embed_face(self.find_face(query, detector, face=face), flip=flip)
+
+    def _nothing_detected(self, detector: Detector) -> str:
+        """Say that nothing was detected in a query, and what to do."""
+        others = not_looked_for(detector)
+        remedy = f"familiar gallery enroll {self.folder} --redetect --detector auto"
+        return (
+            f"no {looked_for(detector)} found; "
+            + (f"to look for {others} in this gallery too: {remedy}; " if others else "")
+            + "if the photo is cropped to a face already, use --detector none"
+        )
 
     def search(
         self,
@@ -508,7 +537,7 @@ class Gallery(TableSource):
             ValueError: `k` or `prefix` is not valid, or the embedding is not a unit vector of the gallery's length.
         """
         return searches.search_photos(
-            self.database, self._embedding(query, detector, face, flip=flip), k, only=only, prefix=prefix
+            self.database, self._embed_query(query, detector, face, flip=flip), k, only=only, prefix=prefix
         )
 
     def identify(
@@ -539,7 +568,7 @@ class Gallery(TableSource):
             ValueError: `k` is below 1, or the embedding is not a unit vector of the gallery's length.
         """
         return searches.search_identities(
-            self.database, self._embedding(query, detector, face, flip=flip), k, only=only
+            self.database, self._embed_query(query, detector, face, flip=flip), k, only=only
         )
 
     def verify(
@@ -568,11 +597,14 @@ class Gallery(TableSource):
             NotInGallery: there is no such identity.
             UnreadablePhoto, NoFaceFound: the photo cannot be embedded.
         """
-        embedding = self._embedding(query, detector, face, flip=flip)
+        embedding = self._embed_query(query, detector, face, flip=flip)
         return searches.verify(self.database, embedding, self.resolve_identity(identity))
 
     def cluster(self, *, threshold: float | None = None, rebuild: bool = False) -> ClusterResult:
         """Cluster the faces into identities. What the user has confirmed or corrected stays.
+
+        An identity begins with two similar faces. A face without a similar one stays unassigned; `split` with a name
+        makes an identity of it.
 
         Args:
             threshold: similarity in [-1, 1] from which two faces are clustered together; by default the calibrated one.
@@ -765,7 +797,7 @@ class Gallery(TableSource):
         Args:
             identity: its number.
             record: texts by their names; empty: nothing is noted any more.
-            kind: what the change is, as `changes` lists it.
+            kind: what the change is, as `decisions` lists it.
 
         Raises:
             NotInGallery: there is no such identity.
@@ -891,6 +923,9 @@ class Gallery(TableSource):
 
     def merge(self, into: int | str, others: Sequence[int | str], *, same_photo: bool = False) -> CorrectionResult:
         """Merge identities into one.
+
+        The faces are not confirmed. While the identity has no name, `cluster` with `rebuild` may separate them again,
+        but for the two central ones, which stay together.
 
         Args:
             into: the identity that stays, by number or name. If it has no name, it gets the first name of the others.
@@ -1117,7 +1152,7 @@ class Gallery(TableSource):
         """Undo the last change, and return it.
 
         Args:
-            expected: the number that the last change must have, as `changes` lists it; None: any. Give it where other
+            expected: the number that the last change must have, as `decisions` lists it; None: any. Give it where other
                 programs change the gallery too.
 
         Raises:
@@ -1126,11 +1161,11 @@ class Gallery(TableSource):
         """
         return decisions.undo(self.database, expected)
 
-    def changes(self, limit: int = 20) -> list[Decision]:
-        """List the last changes that can be undone, newest first.
+    def decisions(self, limit: int = 20) -> list[Decision]:
+        """List the last decisions that can be undone, newest first.
 
         Args:
-            limit: maximum number of changes.
+            limit: maximum number of decisions.
         """
         return decisions.decisions(self.database, limit)
 
@@ -1415,10 +1450,3 @@ class Gallery(TableSource):
         if not references:
             raise ValueError("give at least one face")
         return self.resolve_faces(references)
-
-    def _embedding(
-        self, query: Query, detector: Detector | str | None, face: int | None, *, flip: bool
-    ) -> Float32[np.ndarray, " d"]:
-        if isinstance(query, np.ndarray):
-            return query
-        return query_embedding(self.database, self.embedder, query, detector, face, flip=flip)

@@ -1,1 +1,1 @@
-"""Cluster the faces of a gallery into identities, and propose what to review."""
+"""Cluster the faces of a gallery into identities."""

@@ -1,1 +1,1 @@
-"""Change a gallery by hand: corrections, undo, forgetting."""
+"""Change a gallery by hand: corrections, faces that are drawn, forgetting."""

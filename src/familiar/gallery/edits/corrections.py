@@ -77,6 +77,9 @@ def confirm(gallery: Store, faces: Sequence[int]) -> None:
 def merge(gallery: Store, into: int, others: Sequence[int], *, same_photo: bool = False) -> CorrectionResult:
     """Merge identities into one, named as `into` is, or else as the first of the others that has a name.
 
+    The faces are not confirmed: of an identity without a name, clustering all faces again keeps only the two central
+    ones together.
+
     Args:
         gallery: the gallery to change.
         into: the identity that stays.
@@ -232,7 +235,9 @@ def merge_all(gallery: Store, repository: Repository, into: int, others: Sequenc
 
 
 def _merge_pair(repository: Repository, before: GalleryAssignments, into: int, other: int) -> None:
-    """Move all faces, rejections, attributes and, if needed, the name of `other` to `into`, and delete `other`.
+    """Store that the central faces of both show one individual, then let `into` have all that `other` has.
+
+    That is its faces, rejections, attributes and, if needed, its name. `other` is deleted.
 
     Args:
         repository: of the open decision.
@@ -244,7 +249,7 @@ def _merge_pair(repository: Repository, before: GalleryAssignments, into: int, o
     if len(into_rows) and len(other_rows):
         repository.constraints.add(before.central_face(into_rows), before.central_face(other_rows), same=True)
     repository.assignments.assign(dict.fromkeys(before.faces.ids[other_rows].tolist(), into), by_user=None)
-    repository.constraints.drop_stale(into)
+    repository.constraints.drop_stale(into)  # after the faces have moved, or the pair above would be dropped
     repository.constraints.transfer_rejections(other, into)
     records = [_records(repository, identity) for identity in (into, other)]
     if any(map(repository.identities.attributes, (into, other))):

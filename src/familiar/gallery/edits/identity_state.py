@@ -67,7 +67,7 @@ class IdentityState:
 def read_states(gallery: Store, identities: Iterable[int | None]) -> dict[int, IdentityState]:
     """Return the states of identities as they are now, by number.
 
-    Read them in the same `reading` as what is shown. Those that do not exist are left out.
+    Read them within the same `read` as what is shown. Those that do not exist are left out.
 
     Args:
         gallery: to read.

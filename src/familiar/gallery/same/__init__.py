@@ -1,1 +1,1 @@
-"""Whether two faces show the same individual: what the gallery has stored and learned about that."""
+"""Whether two faces show the same individual: what is stored about that, learned from decisions, and undone."""

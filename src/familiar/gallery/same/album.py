@@ -108,7 +108,7 @@ def load_album(gallery: Store) -> Album:
     """Measure how the faces of a gallery are compared.
 
     For each species, if the album shows enough individuals (`shows_enough`), embeddings are whitened and the threshold
-    is estimated from their similarities; five confirmed individuals or more may teach how (`clustering.learning`).
+    is estimated from their similarities; five confirmed individuals or more may teach how (`same.learning`).
     Otherwise they are compared as they are, from the threshold of `clustering_calibration` on. If the user calibrated
     the gallery, all of them are.
 

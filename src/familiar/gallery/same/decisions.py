@@ -1,4 +1,4 @@
-"""The user's decisions, one transaction each, and undoing them."""
+"""Decisions, the user's and those of clustering, one transaction each, and undoing them."""
 
 import contextlib
 from collections.abc import Generator
@@ -18,8 +18,8 @@ def decision(gallery: Store, kind: str, *, faces_change: bool = False) -> Genera
 
     Within another decision it is a part of that one.
 
-    At its end the gallery learns from confirmed faces, and calibrates itself, if that is due (`clustering.learning`,
-    `clustering.automatic_calibration`).
+    At its end the gallery learns from confirmed faces, and calibrates itself, if that is due (`same.learning`,
+    `same.automatic_calibration`).
 
     Args:
         gallery: to write to.
@@ -63,7 +63,7 @@ def undo(gallery: Store, expected: int | None = None) -> Decision:
                 f"nothing was undone, because the last change is another one by now ({last.kind}); reload and retry"
             )
         if repository.undo_log.restore(last.number):
-            repository.settings.mark_faces_changed()  # not by `writing(faces_change=True)`: it is known only now
+            repository.settings.mark_faces_changed()  # not by `write(faces_change=True)`: it is known only now
         if last.kind == "cluster":  # the next clustering may find other domains, so it must process all faces
             repository.settings.mark_faces_clustered(0)
         repository.undo_log.delete(last.number)

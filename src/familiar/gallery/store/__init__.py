@@ -1,1 +1,1 @@
-"""SQLite storage of a gallery: connection and schema."""
+"""SQLite storage of a gallery: connection, schema, and all SQL, a module for each table or two."""

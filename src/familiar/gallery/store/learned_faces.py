@@ -1,4 +1,4 @@
-"""The confirmed faces that a gallery has learned from (see `clustering.learning`)."""
+"""The confirmed faces that a gallery has learned from (see `same.learning`)."""
 
 from collections.abc import Iterable
 

@@ -18,7 +18,7 @@ from familiar.gallery.store.watched_files import WatchedFiles
 
 
 class Repository:
-    """The rows of a gallery, within the transaction of `Gallery.reading` or `Gallery.writing`.
+    """The rows of a gallery, within the transaction of `Store.read` or `Store.write`.
 
     Attributes:
         connection: to the database; no other module needs it.

@@ -1,4 +1,4 @@
-"""The log of the user's decisions, which triggers fill while one is open (see `database.schema`)."""
+"""The log of the user's decisions, which triggers fill while one is open (see `store.schema`)."""
 
 from familiar.gallery.store.schema import mend_references, restore_change
 from familiar.gallery.store.table import Table

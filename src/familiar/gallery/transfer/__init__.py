@@ -1,1 +1,1 @@
-"""Import and export identities, and migrate a gallery to another model."""
+"""Import, export, backup, check and repair, and migration to another model."""

@@ -71,7 +71,7 @@ async def answer_question(service: ServiceDep, body: requests.AnswerRequest) -> 
 @router.get("/decisions", tags=["gallery"], response_model=list[responses.Decision])
 async def list_decisions(service: ServiceDep, limit: requests.Limit = 20) -> list[Decision]:
     """List the last changes that can be undone, newest first."""
-    return await service.executor.read(Gallery.changes, limit)
+    return await service.executor.read(Gallery.decisions, limit)
 
 
 @router.post("/undo", tags=["gallery"], response_model=responses.Decision, responses=EDIT)

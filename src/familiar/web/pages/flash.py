@@ -65,7 +65,7 @@ def url_after_change(gallery: Gallery, path: str, done: str, **values: Any) -> s
         gallery: that was changed.
         path, done, values: as for `url_with_flash`. Without `done`, the URL only says which decision it was.
     """
-    last = gallery.changes(1)
+    last = gallery.decisions(1)
     return url_with_flash(path, done, **values, decision=last[0].number if last else None)
 
 
