@@ -30,7 +30,7 @@ _MAX_ITERATIONS = 5  # of clustering until nothing changes
 _NEIGHBORS = 60  # nearest faces whose identities a released face might join
 
 
-def cluster(gallery: Store, *, threshold: float | None = None, rebuild: bool = False) -> ClusterResult:
+def cluster(store: Store, *, threshold: float | None = None, rebuild: bool = False) -> ClusterResult:
     """Cluster all unassigned faces, as one decision that can be undone.
 
     Never together: two faces of one photo, unless the user said that they show one individual; faces that the user
@@ -39,38 +39,38 @@ def cluster(gallery: Store, *, threshold: float | None = None, rebuild: bool = F
     written.
 
     Args:
-        gallery: the gallery to change.
+        store: the gallery to change.
         threshold: similarity in [-1, 1] from which two faces, compared as they are, show the same individual. None: as
             `load_album` measures it, by species.
         rebuild: also re-cluster the faces of unnamed identities, except those that the user put there. An identity
             keeps its number if most of it comes together again.
     """
     if rebuild:
-        gallery.make_automatic_copy("before-rebuild")
-    revision, plan = gallery.revision, _plan(gallery, threshold, rebuild)
-    if gallery.revision != revision:  # other writers were faster; if they are again, what they changed stays as it is
-        revision, plan = gallery.revision, _plan(gallery, threshold, rebuild)
-    with decision(gallery, "cluster") as repository:
+        store.make_automatic_copy("before-rebuild")
+    revision, plan = store.revision, _plan(store, threshold, rebuild)
+    if store.revision != revision:  # other writers were faster; if they are again, what they changed stays as it is
+        revision, plan = store.revision, _plan(store, threshold, rebuild)
+    with decision(store, "cluster") as repository:
         last_face = int(plan.assignments.faces.ids.max(initial=0))
-        if gallery.revision != revision:
-            plan = adapt_plan(gallery, plan)
+        if store.revision != revision:
+            plan = adapt_plan(store, plan)
         repository.settings.mark_faces_clustered(last_face)
         return write_plan(repository, plan)
 
 
 def recluster(
-    gallery: Store, repository: Repository, released: Int64[np.ndarray, " k"], changed_identities: list[int]
+    store: Store, repository: Repository, released: Int64[np.ndarray, " k"], changed_identities: list[int]
 ) -> ClusterResult:
     """Re-cluster released faces, and let unassigned faces join changed identities, inside a decision's transaction.
 
     Args:
-        gallery: the gallery to change.
+        store: the gallery to change.
         repository: of the open decision.
         released: ids of the faces to re-cluster.
         changed_identities: identities that similar unassigned faces may join.
     """
-    assignments = load_assignments(gallery)
-    album = load_album(gallery)
+    assignments = load_assignments(store)
+    album = load_album(store)
     compared = album.comparable(assignments.domain)
     free_mask = np.isin(assignments.faces.ids, released)
     unassigned = np.flatnonzero((assignments.identity == UNASSIGNED) & ~free_mask)
@@ -91,15 +91,15 @@ def recluster(
     fixed_identity = np.where(free_mask, UNASSIGNED, assignments.identity)
     searched = [None] * len(album.thresholds)
     plan = _compute_plan(
-        gallery, assignments, album, fixed_identity, subset_mask, int(assignments.faces.ids[-1]), searched
+        store, assignments, album, fixed_identity, subset_mask, int(assignments.faces.ids[-1]), searched
     )
     return write_plan(repository, plan)
 
 
-def _plan(gallery: Store, threshold: float | None, rebuild: bool) -> Plan:
-    with gallery.read() as repository:  # one snapshot: all have the same faces
-        assignments = load_assignments(gallery)
-        album = load_album(gallery) if threshold is None else album_at(assignments.faces, threshold)
+def _plan(store: Store, threshold: float | None, rebuild: bool) -> Plan:
+    with store.read() as repository:  # one snapshot: all have the same faces
+        assignments = load_assignments(store)
+        album = load_album(store) if threshold is None else album_at(assignments.faces, threshold)
         last_clustered_face = repository.settings.last_clustered_face()
     fixed_identity = assignments.identity.copy()
     if rebuild:
@@ -109,12 +109,12 @@ def _plan(gallery: Store, threshold: float | None, rebuild: bool) -> Plan:
         assignments, last_clustered_face = replace(assignments, domain=domain), 0
     all_faces = np.ones(len(fixed_identity), np.bool_)
     searched = tuple(SearchedRows() for _ in album.thresholds)
-    plan = _compute_plan(gallery, assignments, album, fixed_identity, all_faces, last_clustered_face, searched)
+    plan = _compute_plan(store, assignments, album, fixed_identity, all_faces, last_clustered_face, searched)
     last_face = int(assignments.faces.ids.max(initial=0))
     for _ in range(_MAX_ITERATIONS):
         # Large clusters compare only with their nearest candidates, so another pass may assign one more face.
         planned = replace(assignments, identity=plan.identity, domain=plan.domain)
-        next_plan = _compute_plan(gallery, planned, album, plan.identity, all_faces, last_face, searched)
+        next_plan = _compute_plan(store, planned, album, plan.identity, all_faces, last_face, searched)
         if (next_plan.identity == plan.identity).all():
             break
         plan = replace(next_plan, assignments=plan.assignments)
@@ -122,7 +122,7 @@ def _plan(gallery: Store, threshold: float | None, rebuild: bool) -> Plan:
 
 
 def _compute_plan(
-    gallery: Store,
+    store: Store,
     assignments: GalleryAssignments,
     album: Album,
     fixed_identity: Int64[np.ndarray, " n"],
@@ -137,7 +137,7 @@ def _compute_plan(
     """
     rows = np.flatnonzero(subset_mask & ((fixed_identity != UNASSIGNED) | (assignments.faces.quality >= MIN_QUALITY)))
     is_new = (fixed_identity == UNASSIGNED) & (assignments.faces.ids > last_clustered_face)
-    constraints, seed_identities = build_constraints(gallery, assignments, fixed_identity, rows)
+    constraints, seed_identities = build_constraints(store, assignments, fixed_identity, rows)
     clusters, domain = np.zeros(len(rows), np.int64), assignments.domain.copy()
     for number, species in enumerate(album.thresholds):
         species_rows = np.flatnonzero(album.species == number)

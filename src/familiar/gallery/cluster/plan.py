@@ -29,22 +29,22 @@ class Plan:
     album: Album
 
 
-def adapt_plan(gallery: Store, plan: Plan) -> Plan:
+def adapt_plan(store: Store, plan: Plan) -> Plan:
     """Adapt a plan to what others have changed since, within a transaction that writes it.
 
     A face that changed, and every face that the plan moves out of or into an identity in which one did, stays where it
     is now. New faces wait for the next clustering. Faces that must not be together by now are unassigned.
 
     Args:
-        gallery: to write to.
+        store: to write to.
         plan: of an earlier revision.
 
     Raises:
         GalleryBusy: the gallery was migrated to another model since.
     """
-    now, before = load_assignments(gallery), plan.assignments
+    now, before = load_assignments(store), plan.assignments
     if now.faces.embeddings.shape[1:] != before.faces.embeddings.shape[1:]:
-        raise GalleryBusy(f"{gallery.folder}: was migrated to another model while it was clustered; cluster it again")
+        raise GalleryBusy(f"{store.folder}: was migrated to another model while it was clustered; cluster it again")
     _, rows, planned = np.intersect1d(now.faces.ids, before.faces.ids, assume_unique=True, return_indices=True)
     is_changed = (now.identity[rows] != before.identity[planned]) | (now.by_user[rows] != before.by_user[planned])
     deleted = np.setdiff1d(before.identity, now.identity)
@@ -59,7 +59,7 @@ def adapt_plan(gallery: Store, plan: Plan) -> Plan:
     identity[rows[moves]] = target[moves]
     domain[rows[~is_changed]] = plan.domain[planned[~is_changed]]
     fixed_identity = np.where(identity == now.identity, identity, UNASSIGNED)
-    constraints, _ = build_constraints(gallery, now, fixed_identity, np.arange(len(identity)))
+    constraints, _ = build_constraints(store, now, fixed_identity, np.arange(len(identity)))
     identity = unassign_conflicts(identity, fixed_identity, constraints.cannot_link)
     is_new = identity < UNASSIGNED
     sizes = np.bincount(UNASSIGNED - identity[is_new])

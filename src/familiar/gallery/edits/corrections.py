@@ -47,11 +47,11 @@ class Individual:
     faces: tuple[int, ...]
 
 
-def name_identity(gallery: Store, identity: int, new_name: str, *, confirm: bool = False) -> CorrectionResult:
+def name_identity(store: Store, identity: int, new_name: str, *, confirm: bool = False) -> CorrectionResult:
     """Name an identity, which also keeps it from being re-clustered.
 
     Args:
-        gallery: the gallery to change.
+        store: the gallery to change.
         identity: the identity's number.
         new_name: without control characters, and not beginning with #; stored as `normalize_name` spells it.
         confirm: also mark all its faces as confirmed.
@@ -59,29 +59,29 @@ def name_identity(gallery: Store, identity: int, new_name: str, *, confirm: bool
     Raises:
         Contradiction: another identity has that name, or the name is not valid.
     """
-    with decision(gallery, "name") as repository:
-        check_identities(gallery, [identity])
-        set_name(gallery, repository, identity, new_name)
+    with decision(store, "name") as repository:
+        check_identities(store, [identity])
+        set_name(store, repository, identity, new_name)
         if confirm:
             repository.assignments.confirm_identity(identity)
     return CorrectionResult(identity, 0)
 
 
-def confirm(gallery: Store, faces: Sequence[int]) -> None:
+def confirm(store: Store, faces: Sequence[int]) -> None:
     """Mark the assignments of these faces as confirmed; unassigned faces stay unassigned."""
-    with decision(gallery, "confirm") as repository:
-        check_faces(gallery, faces)
+    with decision(store, "confirm") as repository:
+        check_faces(store, faces)
         repository.assignments.confirm(faces)
 
 
-def merge(gallery: Store, into: int, others: Sequence[int], *, same_photo: bool = False) -> CorrectionResult:
+def merge(store: Store, into: int, others: Sequence[int], *, same_photo: bool = False) -> CorrectionResult:
     """Merge identities into one, named as `into` is, or else as the first of the others that has a name.
 
     The faces are not confirmed: of an identity without a name, clustering all faces again keeps only the two central
     ones together.
 
     Args:
-        gallery: the gallery to change.
+        store: the gallery to change.
         into: the identity that stays.
         others: the identities that go.
         same_photo: accept that a photo shows two of them; these faces are then confirmed.
@@ -90,18 +90,18 @@ def merge(gallery: Store, into: int, others: Sequence[int], *, same_photo: bool 
         SharedPhoto: a photo does, and `same_photo` is False.
     """
     others = [other for other in dict.fromkeys(others) if other != into]
-    with decision(gallery, "merge") as repository:
-        check_identities(gallery, [into, *others])
-        merge_all(gallery, repository, into, others, same_photo=same_photo)
-        propagated = recluster(gallery, repository, np.empty(0, np.int64), [into]).changed
+    with decision(store, "merge") as repository:
+        check_identities(store, [into, *others])
+        merge_all(store, repository, into, others, same_photo=same_photo)
+        propagated = recluster(store, repository, np.empty(0, np.int64), [into]).changed
     return CorrectionResult(into, propagated)
 
 
-def move(gallery: Store, faces: Sequence[int], to: int, *, same_photo: bool = False) -> CorrectionResult:
+def move(store: Store, faces: Sequence[int], to: int, *, same_photo: bool = False) -> CorrectionResult:
     """Assign these faces to the identity `to`, and reject them from their previous identities.
 
     Args:
-        gallery: the gallery to change.
+        store: the gallery to change.
         faces: ids of the faces.
         to: the identity's number.
         same_photo: accept that a photo has two faces in that identity, which are then confirmed.
@@ -109,19 +109,17 @@ def move(gallery: Store, faces: Sequence[int], to: int, *, same_photo: bool = Fa
     Raises:
         SharedPhoto: a photo would, and `same_photo` is False.
     """
-    with decision(gallery, "move") as repository:
-        check_faces(gallery, faces)
-        check_identities(gallery, [to])
-        return CorrectionResult(to, reassign(gallery, repository, dict.fromkeys(faces, to), same_photo=same_photo))
+    with decision(store, "move") as repository:
+        check_faces(store, faces)
+        check_identities(store, [to])
+        return CorrectionResult(to, reassign(store, repository, dict.fromkeys(faces, to), same_photo=same_photo))
 
 
-def split(
-    gallery: Store, faces: Sequence[int], name: str | None = None, *, same_photo: bool = False
-) -> CorrectionResult:
+def split(store: Store, faces: Sequence[int], name: str | None = None, *, same_photo: bool = False) -> CorrectionResult:
     """Move these faces to a new identity.
 
     Args:
-        gallery: the gallery to change.
+        store: the gallery to change.
         faces: ids of the faces.
         name: of the new identity; None: none.
         same_photo: as for `move`.
@@ -130,14 +128,14 @@ def split(
         SharedPhoto: as in `move`.
         Contradiction: as in `name_identity`.
     """
-    with decision(gallery, "split") as repository:
-        check_faces(gallery, faces)
-        identity = create_identity(gallery, repository, name)
+    with decision(store, "split") as repository:
+        check_faces(store, faces)
+        identity = create_identity(store, repository, name)
         identity_of_face = dict.fromkeys(faces, identity)
-        return CorrectionResult(identity, reassign(gallery, repository, identity_of_face, same_photo=same_photo))
+        return CorrectionResult(identity, reassign(store, repository, identity_of_face, same_photo=same_photo))
 
 
-def assign(gallery: Store, individuals: Sequence[Individual]) -> int:
+def assign(store: Store, individuals: Sequence[Individual]) -> int:
     """Assign many faces from a list, as one decision.
 
     The faces that some of them were clustered with are clustered again; unassigned faces wait for the next `cluster`.
@@ -154,35 +152,35 @@ def assign(gallery: Store, individuals: Sequence[Individual]) -> int:
     faces = [face for individual in individuals for face in individual.faces]
     if len(set(faces)) < len(faces):
         raise ValueError("each face must be listed only once")
-    with decision(gallery, "import") as repository:
-        check_faces(gallery, faces)
-        before = load_assignments(gallery)
+    with decision(store, "import") as repository:
+        check_faces(store, faces)
+        before = load_assignments(store)
         identity_of_face: dict[int, int] = {}
         used: set[int] = set()
         for individual in sorted(individuals, key=lambda individual: individual.name is None):
             identity = _find_identity(repository, before, individual)
             if identity is None or (individual.name is None and identity in used):
-                identity = create_identity(gallery, repository, individual.name)
+                identity = create_identity(store, repository, individual.name)
             used.add(identity)
             identity_of_face |= dict.fromkeys(individual.faces, identity)
-        return reassign(gallery, repository, identity_of_face, is_list=True)
+        return reassign(store, repository, identity_of_face, is_list=True)
 
 
-def reject(gallery: Store, faces: Sequence[int], identity: int | None = None) -> CorrectionResult:
+def reject(store: Store, faces: Sequence[int], identity: int | None = None) -> CorrectionResult:
     """Store that these faces do not show an identity, and unassign those that are in it.
 
     Args:
-        gallery: the gallery to change.
+        store: the gallery to change.
         faces: ids of the faces.
         identity: the identity that they do not show; None: each face's current identity.
 
     Raises:
         Contradiction: no identity is given, and one of the faces is unassigned.
     """
-    with decision(gallery, "reject") as repository:
-        check_faces(gallery, faces)
-        check_identities(gallery, [] if identity is None else [identity])
-        before = load_assignments(gallery)
+    with decision(store, "reject") as repository:
+        check_faces(store, faces)
+        check_identities(store, [] if identity is None else [identity])
+        before = load_assignments(store)
         rows = before.faces.rows_of(np.array(faces, np.int64))
         rejected = before.identity[rows] if identity is None else np.full(len(rows), identity)
         if (rejected == UNASSIGNED).any():
@@ -190,11 +188,11 @@ def reject(gallery: Store, faces: Sequence[int], identity: int | None = None) ->
             raise Contradiction(f"face {face} is not assigned to an identity; give the identity that it does not show")
         repository.constraints.add_rejections(zip(faces, rejected.tolist(), strict=True))
         leaving = rows[before.identity[rows] == rejected]
-        propagated = propagate(gallery, repository, before, leaving, leaving, [])
+        propagated = propagate(store, repository, before, leaving, leaving, [])
     return CorrectionResult(int(rejected[0]), propagated)
 
 
-def mark_different(gallery: Store, first: int, second: int) -> None:
+def mark_different(store: Store, first: int, second: int) -> None:
     """Store that two faces show different individuals, and so do the identities they are in.
 
     Of two faces of one identity, the one that the user did not confirm leaves it (the second if neither is), and so do
@@ -205,9 +203,9 @@ def mark_different(gallery: Store, first: int, second: int) -> None:
     """
     if first == second:
         raise Contradiction(f"face {first} cannot differ from itself; give two faces")
-    with decision(gallery, "mark different") as repository:
-        check_faces(gallery, (first, second))
-        before = load_assignments(gallery)
+    with decision(store, "mark different") as repository:
+        check_faces(store, (first, second))
+        before = load_assignments(store)
         rows = before.faces.rows_of(np.array([first, second], np.int64))
         repository.constraints.add(first, second, same=False)
         first_identity, second_identity = before.identity[rows].tolist()
@@ -221,16 +219,16 @@ def mark_different(gallery: Store, first: int, second: int) -> None:
             )
         leaving = rows[~before.by_user[rows]][-1:]
         opposite = int(rows[rows != leaving[0]][0])
-        propagate(gallery, repository, before, leaving, leaving, [], opposite)
+        propagate(store, repository, before, leaving, leaving, [], opposite)
 
 
-def merge_all(gallery: Store, repository: Repository, into: int, others: Sequence[int], *, same_photo: bool) -> None:
+def merge_all(store: Store, repository: Repository, into: int, others: Sequence[int], *, same_photo: bool) -> None:
     """Merge identities as `merge` does, within an open decision, without clustering again."""
-    before = load_assignments(gallery)
+    before = load_assignments(store)
     members = np.flatnonzero(np.isin(before.identity, [into, *others]))
     shared = _faces_in_shared_photos(repository, before, into, members, same_photo)
     for other in others:
-        _merge_pair(repository, load_assignments(gallery), into, other)
+        _merge_pair(repository, load_assignments(store), into, other)
     repository.assignments.confirm(shared)
 
 
@@ -268,7 +266,7 @@ def _records(repository: Repository, identity: int) -> Sequence[Attributes]:
     return repository.identities.attributes(identity) or ([nothing] if is_named else [])
 
 
-def set_name(gallery: Store, repository: Repository, identity: int, name: str) -> None:
+def set_name(store: Store, repository: Repository, identity: int, name: str) -> None:
     """Name an identity, within an open decision.
 
     Raises:
@@ -279,7 +277,7 @@ def set_name(gallery: Store, repository: Repository, identity: int, name: str) -
     if holder not in (None, identity):
         raise Contradiction(
             f"#{holder} has the name {name} already; choose another name, or, if both are the same individual, merge "
-            f"them: familiar gallery merge {gallery.folder} '#{holder}' '#{identity}'"
+            f"them: familiar gallery merge {store.folder} '#{holder}' '#{identity}'"
         )
     if name != repository.identities.name(identity):
         repository.identities.set_name(identity, name)
@@ -301,11 +299,11 @@ def check_name(name: str) -> str:
     return name
 
 
-def create_identity(gallery: Store, repository: Repository, name: str | None) -> int:
+def create_identity(store: Store, repository: Repository, name: str | None) -> int:
     """Create an identity, within an open decision, and return its number. Contradiction as in `set_name`."""
     number = repository.identities.create()
     if name is not None:
-        set_name(gallery, repository, number, name)
+        set_name(store, repository, number, name)
     return number
 
 
@@ -318,7 +316,7 @@ def _find_identity(repository: Repository, before: GalleryAssignments, individua
 
 
 def reassign(
-    gallery: Store,
+    store: Store,
     repository: Repository,
     identity_of_face: Mapping[int, int],
     *,
@@ -328,7 +326,7 @@ def reassign(
     """Assign each face to its identity by the user's decision, and reject it from its previous one.
 
     Args:
-        gallery: the gallery to change.
+        store: the gallery to change.
         repository: of the open decision.
         identity_of_face: new identity by face id.
         same_photo: as for `move`.
@@ -340,7 +338,7 @@ def reassign(
     Raises:
         SharedPhoto: a photo would have two faces in one identity, and neither `same_photo` nor `is_list` is True.
     """
-    before = load_assignments(gallery)
+    before = load_assignments(store)
     rows = before.faces.rows_of(np.array(list(identity_of_face), np.int64))
     target = np.array(list(identity_of_face.values()), np.int64)
     target_identities: list[int] = np.unique(target).tolist()
@@ -362,8 +360,8 @@ def reassign(
     for identity in target_identities:
         repository.constraints.drop_stale(identity)
     joined = None if is_list else target_identities
-    changed = propagate(gallery, repository, before, leaving, displaced, joined)
-    return changed + int((load_assignments(gallery).identity[displaced] == UNASSIGNED).sum())
+    changed = propagate(store, repository, before, leaving, displaced, joined)
+    return changed + int((load_assignments(store).identity[displaced] == UNASSIGNED).sum())
 
 
 def _faces_in_shared_photos(

@@ -35,14 +35,14 @@ class ForgetResult:
     erased: bool
 
 
-def forget_identity(gallery: Store, number: int, state: IdentityState | None = None) -> ForgetResult:
+def forget_identity(store: Store, number: int, state: IdentityState | None = None) -> ForgetResult:
     """Delete an identity, its name, and every face assigned to it, including faces that were deleted by hand.
 
     The photos stay known, so that enrolling the same folder again does not bring the faces back. If a face was moved
     by hand and has been assigned to another identity since, decisions up to that move cannot be undone any more.
 
     Args:
-        gallery: to delete from.
+        store: to delete from.
         number: of the identity.
         state: of the identity when the user chose to erase it; None: however it is now.
 
@@ -50,19 +50,19 @@ def forget_identity(gallery: Store, number: int, state: IdentityState | None = N
         NotInGallery: there is no such identity.
         Contradiction: it has other faces or another name than in `state`; nothing is erased.
     """
-    with gallery.write(faces_change=True) as repository:
-        check_states(gallery, [] if state is None else [state])
-        check_identities(gallery, [number])
+    with store.write(faces_change=True) as repository:
+        check_states(store, [] if state is None else [state])
+        check_identities(store, [number])
         repository.undo_log.forget_identity(number)
         repository.erasure.mark_faces_of_identity(number)
         faces = repository.erasure.erase_marked()
         repository.erasure.note("identity", [number])
         repository.erasure.erase_identity(number)
         repository.identities.delete_empty()
-    return ForgetResult(0, faces, gallery.purge_deleted())
+    return ForgetResult(0, faces, store.purge_deleted())
 
 
-def forget_photos(gallery: Store, photos: Sequence[Path | int]) -> ForgetResult:
+def forget_photos(store: Store, photos: Sequence[Path | int]) -> ForgetResult:
     """Delete photos, given by path or number, and every face in them from a gallery. Enrolled again, they are new.
 
     Uploaded files are deleted too, including uploaded copies of a photo that lies elsewhere. All other files are left
@@ -79,18 +79,18 @@ def forget_photos(gallery: Store, photos: Sequence[Path | int]) -> ForgetResult:
     contents = {path: file_sha256(path) for path in photos if isinstance(path, Path)}
     files: set[Path] = set()
     try:
-        with gallery.write(faces_change=True) as repository:
+        with store.write(faces_change=True) as repository:
             numbers = [photo for photo in photos if isinstance(photo, int)]
             for path, content in contents.items():
-                at_path = photos_at_path(gallery, path, content)
+                at_path = photos_at_path(store, path, content)
                 if not at_path:
-                    raise NotInGallery(f"{path}: is not a photo of {gallery.folder}; nothing was forgotten")
+                    raise NotInGallery(f"{path}: is not a photo of {store.folder}; nothing was forgotten")
                 numbers += at_path
             numbers = list(dict.fromkeys(numbers))
             for number in numbers:
                 if (row := repository.photos.row(number)) is None:
-                    raise NotInGallery(f"{gallery.folder}: has no photo {number}; nothing was forgotten")
-                files |= _uploaded_files(gallery.folder / UPLOADED_PHOTOS, Path(row.path), row.sha256)
+                    raise NotInGallery(f"{store.folder}: has no photo {number}; nothing was forgotten")
+                files |= _uploaded_files(store.folder / UPLOADED_PHOTOS, Path(row.path), row.sha256)
             repository.erasure.mark_faces_of_photos(numbers)
             faces = repository.erasure.erase_marked()
             repository.erasure.note("photo", numbers)
@@ -103,10 +103,10 @@ def forget_photos(gallery: Store, photos: Sequence[Path | int]) -> ForgetResult:
             raise
         cause = error.__cause__ or error  # which does not say that nothing was changed
         raise CannotWrite(
-            f"{gallery.folder}: the photos could not be forgotten ({cause}), but uploaded files of theirs are deleted "
+            f"{store.folder}: the photos could not be forgotten ({cause}), but uploaded files of theirs are deleted "
             "already; forget the photos again"
         ) from error
-    return ForgetResult(len(numbers), faces, gallery.purge_deleted())
+    return ForgetResult(len(numbers), faces, store.purge_deleted())
 
 
 def _uploaded_files(uploads: Path, path: Path, sha256: bytes) -> set[Path]:

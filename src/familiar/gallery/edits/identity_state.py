@@ -64,17 +64,17 @@ class IdentityState:
         return IdentityState(int(identity), int(last_face), int(last_decision), name, faces, attributes)
 
 
-def read_states(gallery: Store, identities: Iterable[int | None]) -> dict[int, IdentityState]:
+def read_states(store: Store, identities: Iterable[int | None]) -> dict[int, IdentityState]:
     """Return the states of identities as they are now, by number.
 
     Read them within the same `read` as what is shown. Those that do not exist are left out.
 
     Args:
-        gallery: to read.
+        store: to read.
         identities: numbers; None, and `NO_IDENTITY`, for unassigned faces.
     """
-    with gallery.read() as repository:
-        assignments = load_assignments(gallery)
+    with store.read() as repository:
+        assignments = load_assignments(store)
         last_face = int(assignments.faces.ids.max(initial=0))
         last_decision = max((number for number, *_ in repository.undo_log.last_decisions(1)), default=0)
         numbers = {number or NO_IDENTITY for number in identities}
@@ -86,12 +86,12 @@ def read_states(gallery: Store, identities: Iterable[int | None]) -> dict[int, I
 
 
 def check_states(
-    gallery: Store, states: Iterable[IdentityState], *, faces: bool = True, attributes: bool = False
+    store: Store, states: Iterable[IdentityState], *, faces: bool = True, attributes: bool = False
 ) -> None:
     """Check, within a write, that identities are as the user saw them.
 
     Args:
-        gallery: to read.
+        store: to read.
         states: of the identities that his correction is about.
         faces: whether their faces must be the same, or only their names.
         attributes: whether their attributes must be the same.
@@ -99,8 +99,8 @@ def check_states(
     Raises:
         Contradiction: one was changed, merged or deleted; the message says how and when, where that is known.
     """
-    with gallery.read() as repository:
-        assignments = load_assignments(gallery)
+    with store.read() as repository:
+        assignments = load_assignments(store)
         for state in states:
             if state.identity == NO_IDENTITY:
                 continue
@@ -117,21 +117,21 @@ def check_states(
                 raise Contradiction(_message(f"{label} was", cause, "changed"))
 
 
-def check_identity_of_faces(gallery: Store, faces: Sequence[int], state: IdentityState) -> None:
+def check_identity_of_faces(store: Store, faces: Sequence[int], state: IdentityState) -> None:
     """Check, within a write, that faces are still in the identity that the user saw them in, and that it has its name.
 
     Raises:
         NotInGallery: one of the faces does not exist any more.
         Contradiction: one is in another identity, or the identity was renamed.
     """
-    with gallery.read() as repository:
-        check_faces(gallery, faces)
-        assignments = load_assignments(gallery)
+    with store.read() as repository:
+        check_faces(store, faces)
+        assignments = load_assignments(store)
         rows = assignments.faces.rows_of(np.array(faces, np.int64))
         expected = state.identity or UNASSIGNED
         moved = np.flatnonzero(assignments.identity[rows] != expected)
         if not len(moved):
-            check_states(gallery, [state], faces=False)
+            check_states(store, [state], faces=False)
             return
         face, now = faces[int(moved[0])], int(assignments.identity[rows[moved[0]]])
         where = "unassigned" if now == UNASSIGNED else f"in {_label(assignments, now)}"

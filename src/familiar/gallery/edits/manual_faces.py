@@ -28,7 +28,7 @@ MIN_SIDE_PX = 8  # of the part of a box that is on the photo: a smaller one is a
 
 
 def add_face(
-    gallery: Store,
+    store: Store,
     embedder: Embedder,
     photo: int,
     box_xyxy_px: tuple[float, float, float, float],
@@ -40,7 +40,7 @@ def add_face(
     """Add a face that the detector missed, and assign it to the identity that it resembles, if any.
 
     Args:
-        gallery: to write to.
+        store: to write to.
         embedder: the gallery's model.
         photo: the photo's number.
         box_xyxy_px: in pixels of the whole upright photo, as in `Face`: left, top, right, bottom.
@@ -62,19 +62,19 @@ def add_face(
     """
     box = Box(*box_xyxy_px)
     if species is None:
-        with gallery.read() as repository:
+        with store.read() as repository:
             others = {each.species for each in repository.faces.rows_in_photos([photo])} - {None}
         species = others.pop() if len(others) == 1 else None
-    face = _embed_box(gallery, embedder, photo, box, landmarks_px, path, species)
-    with decision(gallery, "add face", faces_change=True) as repository:
-        _check_still_valid(gallery, repository, embedder, photo, box)
-        number = repository.faces.insert(photo, face, encode_embedding(gallery, face))
-        _assign_face(gallery, repository, number)
+    face = _embed_box(store, embedder, photo, box, landmarks_px, path, species)
+    with decision(store, "add face", faces_change=True) as repository:
+        _check_still_valid(store, repository, embedder, photo, box)
+        number = repository.faces.insert(photo, face, encode_embedding(store, face))
+        _assign_face(store, repository, number)
     return number
 
 
 def set_face_box(
-    gallery: Store,
+    store: Store,
     embedder: Embedder,
     face: int,
     box_xyxy_px: tuple[float, float, float, float],
@@ -87,7 +87,7 @@ def set_face_box(
     again.
 
     Args:
-        gallery: to write to.
+        store: to write to.
         embedder: the gallery's model.
         face: the face's number.
         box_xyxy_px: the new box, in pixels of the whole upright photo.
@@ -97,24 +97,24 @@ def set_face_box(
         NotInGallery: there is no such face.
         UnreadablePhoto, SpaceMismatch, Contradiction, NoFaceFound: as in `add_face`.
     """
-    with gallery.read() as repository:
-        check_faces(gallery, [face])
+    with store.read() as repository:
+        check_faces(store, [face])
         row = repository.faces.row(face)
     box = Box(*box_xyxy_px)
-    embedded = _embed_box(gallery, embedder, row.photo, box, None, path, row.species)
-    with decision(gallery, "move face", faces_change=True) as repository:
-        _check_still_valid(gallery, repository, embedder, row.photo, box, except_face=face)
+    embedded = _embed_box(store, embedder, row.photo, box, None, path, row.species)
+    with decision(store, "move face", faces_change=True) as repository:
+        _check_still_valid(store, repository, embedder, row.photo, box, except_face=face)
         if [each.photo for each in repository.faces.rows([face])] != [row.photo]:
-            raise NotInGallery(f"{gallery.folder}: face {face} has just been deleted by another process")
+            raise NotInGallery(f"{store.folder}: face {face} has just been deleted by another process")
         repository.faces.note_deleted_boxes("id = ?", [face])
-        repository.faces.move_to_photo(face, row.photo, embedded, encode_embedding(gallery, embedded))
+        repository.faces.move_to_photo(face, row.photo, embedded, encode_embedding(store, embedded))
         repository.migration.delete_face(face)  # an unfinished migration may have embedded the old box
         repository.domains.delete([face])
         repository.assignments.unassign_unconfirmed(face)
-        _assign_face(gallery, repository, face)
+        _assign_face(store, repository, face)
 
 
-def delete_face(gallery: Store, face: int) -> None:
+def delete_face(store: Store, face: int) -> None:
     """Delete a face and its assignments and constraints. The photo stays, so enrolling again does not re-detect it.
 
     The face's bytes are kept for `undo`; `forget` removes them.
@@ -122,8 +122,8 @@ def delete_face(gallery: Store, face: int) -> None:
     Raises:
         NotInGallery: there is no such face.
     """
-    with decision(gallery, "delete face", faces_change=True) as repository:
-        check_faces(gallery, [face])
+    with decision(store, "delete face", faces_change=True) as repository:
+        check_faces(store, [face])
         repository.faces.delete(face)
         repository.identities.delete_empty()
 
@@ -132,7 +132,7 @@ def delete_face(gallery: Store, face: int) -> None:
 
 
 def _embed_box(
-    gallery: Store,
+    store: Store,
     embedder: Embedder,
     photo_number: int,
     box: Box,
@@ -140,9 +140,9 @@ def _embed_box(
     path: Path | None,
     species: str | None = None,
 ) -> Face:
-    gallery.check_space(*embedder.space)
-    with gallery.read() as repository:
-        row = _find_photo(gallery, repository, photo_number)
+    store.check_space(*embedder.space)
+    with store.read() as repository:
+        row = _find_photo(store, repository, photo_number)
     path = path or Path(row.path)
     photo = load_photo(path)  # first: it rejects a file that cannot be read to its end
     if require_sha256(path) != row.sha256:
@@ -156,10 +156,10 @@ def _embed_box(
     return embedder.face(photo, known, open_photo=open_photo, species=species)
 
 
-def _find_photo(gallery: Store, repository: Repository, number: int) -> PhotoRow:
+def _find_photo(store: Store, repository: Repository, number: int) -> PhotoRow:
     photo = repository.photos.row(number)
     if photo is None:
-        raise NotInGallery(f"{gallery.folder}: has no photo {number}")
+        raise NotInGallery(f"{store.folder}: has no photo {number}")
     return photo
 
 
@@ -177,20 +177,20 @@ def _check_box_on_photo(box: Box, photo: Photo) -> None:
 
 
 def _check_still_valid(
-    gallery: Store, repository: Repository, embedder: Embedder, photo: int, box: Box, except_face: int | None = None
+    store: Store, repository: Repository, embedder: Embedder, photo: int, box: Box, except_face: int | None = None
 ) -> None:
     """Check that the model and the photo are still there, and that no face but `except_face` is in the same place."""
-    gallery.check_space(*embedder.space)
-    path = _find_photo(gallery, repository, photo).path
+    store.check_space(*embedder.space)
+    path = _find_photo(store, repository, photo).path
     for other in repository.faces.rows_in_photos([photo]):
         if other.face != except_face and not other.box_xyxy_px.is_empty and box.is_same_face(other.box_xyxy_px):
             raise Contradiction(f"{path}: face {other.face} is there already; move or delete that one")
 
 
-def _assign_face(gallery: Store, repository: Repository, face: int) -> None:
+def _assign_face(store: Store, repository: Repository, face: int) -> None:
     """Find the domain of a face and, if it is unassigned, its identity."""
     if not repository.domains.is_empty():
-        assignments = load_assignments(gallery)
+        assignments = load_assignments(store)
         row = assignments.faces.rows_of(np.array([face], np.int64))
         rows = np.union1d(np.flatnonzero(assignments.domain != IN_DOMAIN), row)
         domains = extend_domains(assignments.faces.unit_rows(rows), assignments.domain[rows])
@@ -198,4 +198,4 @@ def _assign_face(gallery: Store, repository: Repository, face: int) -> None:
         if domain != IN_DOMAIN:
             repository.domains.set([(face, domain)])
     if not repository.assignments.exists(face):
-        recluster(gallery, repository, np.array([face], np.int64), [])
+        recluster(store, repository, np.array([face], np.int64), [])

@@ -17,7 +17,7 @@ _MAX_ITERATIONS = 10  # of two-means
 
 
 def propagate(
-    gallery: Store,
+    store: Store,
     repository: Repository,
     before: GalleryAssignments,
     leaving: Int64[np.ndarray, " k"],
@@ -31,7 +31,7 @@ def propagate(
     identity numbers may change with the next clustering, faces do not.
 
     Args:
-        gallery: the gallery to change.
+        store: the gallery to change.
         repository: of the open decision.
         before: assignments before the correction.
         leaving: rows of the faces that the user took out of their identities.
@@ -46,7 +46,7 @@ def propagate(
     """
     released = [unassigned]
     identities: list[int] = np.unique(before.identity[leaving]).tolist()
-    compared = load_album(gallery).comparable(before.domain)
+    compared = load_album(store).comparable(before.domain)
     for identity in identities:
         taken = leaving[before.identity[leaving] == identity]
         rest = np.setdiff1d(before.rows_of_identity(identity), taken)
@@ -62,16 +62,16 @@ def propagate(
     repository.assignments.unassign(free.tolist())
     for identity in identities:
         repository.constraints.drop_stale(identity)
-    return recluster(gallery, repository, free, [] if joined is None else [*joined, *identities]).changed
+    return recluster(store, repository, free, [] if joined is None else [*joined, *identities]).changed
 
 
-def similar_faces(gallery: Store, identity: int, faces: Sequence[int]) -> list[int]:
+def similar_faces(store: Store, identity: int, faces: Sequence[int]) -> list[int]:
     """Return the unconfirmed faces of an identity that are nearer to some of its faces than to the others.
 
     The others are represented, to begin with, by the one that is least similar to these, which stays.
 
     Args:
-        gallery: to read.
+        store: to read.
         identity: its number.
         faces: ids of faces; those of other identities do not count.
 
@@ -81,9 +81,9 @@ def similar_faces(gallery: Store, identity: int, faces: Sequence[int]) -> list[i
     Raises:
         KeyError: one of the faces does not exist.
     """
-    with gallery.read():
-        assignments = load_assignments(gallery)
-        compared = load_album(gallery).comparable(assignments.domain)
+    with store.read():
+        assignments = load_assignments(store)
+        compared = load_album(store).comparable(assignments.domain)
     selected = assignments.faces.rows_of(np.array(sorted(set(faces)), np.int64))
     selected = selected[assignments.identity[selected] == identity]
     rest = np.setdiff1d(assignments.rows_of_identity(identity), selected)

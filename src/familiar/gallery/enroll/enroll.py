@@ -75,7 +75,7 @@ NOTHING_ENROLLED = EnrollResult()
 
 
 def enroll(
-    gallery: Store,
+    store: Store,
     embedder: Embedder,
     paths: Sequence[Path],
     detector: Detector | None = None,
@@ -93,7 +93,7 @@ def enroll(
     a moved or edited photo keep their numbers and identities.
 
     Args:
-        gallery: to write to.
+        store: to write to.
         embedder: the gallery's model.
         paths: of the photos.
         detector: finds the faces (None: each photo is one crop already).
@@ -112,9 +112,9 @@ def enroll(
         SpaceMismatch: the embedder is not the gallery's.
         NoBundleForSpecies: there is none for `species`.
     """
-    gallery.check_space(*embedder.space)
+    store.check_space(*embedder.space)
     embedder.check_species(species)
-    with gallery.read() as repository:
+    with store.read() as repository:
         rows = repository.photos.rows()
     size_and_time = {row.path: (row.size_bytes, row.modified_ns) for row in rows}
     read = partial(read_new_file, size_and_time=size_and_time, hashes=frozenset(row.sha256 for row in rows))
@@ -122,9 +122,9 @@ def enroll(
     for batch in embed_batches(paths, read, embedder, detector, flip=flip, species=species, min_score=min_score):
         result += EnrollResult(known=batch.count - len(batch.files) - len(batch.skipped)) + skipped_in(batch)
         if batch.files or (batch.skipped and record):
-            with gallery.write(faces_change=any(file.faces for file in batch.files)) as repository:
-                gallery.check_space(*embedder.space)  # again: another process may have migrated the gallery
-                written = [write_photo(repository, gallery, file) for file in batch.files]
+            with store.write(faces_change=any(file.faces for file in batch.files)) as repository:
+                store.check_space(*embedder.space)  # again: another process may have migrated the gallery
+                written = [write_photo(repository, store, file) for file in batch.files]
                 new = [photo.photo for photo in written if photo.change == "new" and photo.photo is not None]
                 if new:
                     repository.events.add("enrolled", first=min(new), last=max(new))
@@ -157,7 +157,7 @@ def skipped_in(batch: EmbeddedBatch[Any]) -> EnrollResult:
 
 
 def enroll_embeddings(
-    gallery: Store, embeddings: Float32[np.ndarray, "n d"], names: Sequence[str], space_id: str
+    store: Store, embeddings: Float32[np.ndarray, "n d"], names: Sequence[str], space_id: str
 ) -> list[int]:
     """Add embeddings that were computed elsewhere, each as the only face of a photo.
 
@@ -165,7 +165,7 @@ def enroll_embeddings(
     transaction.
 
     Args:
-        gallery: to write to.
+        store: to write to.
         embeddings: unit rows.
         names: of the photos, one per row; they take the place of paths.
         space_id: of the model that computed the embeddings.
@@ -178,18 +178,18 @@ def enroll_embeddings(
         ValueError: a row is not of unit length, and none of its 20,000 rows are added; or a name cannot be that of a
             file, and no row is added.
     """
-    gallery.check_space(space_id, embeddings.shape[1])
+    store.check_space(space_id, embeddings.shape[1])
     file_names = [_encode_name(name) for name in names]
     added: list[int] = []
     for start in range(0, len(embeddings), _INSERT_BATCH):
         batch = slice(start, start + _INSERT_BATCH)
-        encoded_rows = gallery.encode_embeddings(embeddings[batch])
+        encoded_rows = store.encode_embeddings(embeddings[batch])
         by_hash = {
             hashlib.sha256(name + b"\0" + row).digest(): (name, row)
             for name, row in zip(file_names[batch], encoded_rows, strict=True)
         }
-        with gallery.write(faces_change=True) as repository:
-            gallery.check_space(space_id, embeddings.shape[1])
+        with store.write(faces_change=True) as repository:
+            store.check_space(space_id, embeddings.shape[1])
             new_photos = repository.photos.insert_without_files((sha256, name) for sha256, (name, _) in by_hash.items())
             if new_photos:
                 repository.events.add("enrolled", first=new_photos[0][0], last=new_photos[-1][0])

@@ -47,16 +47,16 @@ def create_gallery(
     return Store.create(folder, Space.from_model(model), embedding_dtype=embedding_dtype, reference=reference)
 
 
-def remember(gallery: Store, **changes: Any) -> None:
+def remember(store: Store, **changes: Any) -> None:
     """Change fields of what a gallery remembers, unless they are so already."""
-    if replace(gallery.model_reference, **changes) != gallery.model_reference:
-        with gallery.write() as repository:
+    if replace(store.model_reference, **changes) != store.model_reference:
+        with store.write() as repository:
             settings = repository.settings
             settings.set_model_reference(replace(settings.model_reference(), **changes))
 
 
 def open_gallery_model(
-    gallery: Store,
+    store: Store,
     named: Embedder | Models | None = None,
     *,
     providers: Sequence[str] | None = None,
@@ -65,7 +65,7 @@ def open_gallery_model(
     """Open the model of a gallery. If it was given, the gallery remembers where it is now.
 
     Args:
-        gallery: whose model it is.
+        store: whose model it is.
         named: the same model, or its file, folder or name; None: the one that the gallery remembers.
         providers: as for `Embedder`.
         may_write: whether it may be remembered.
@@ -76,41 +76,41 @@ def open_gallery_model(
         FamiliarError: the gallery knows none.
     """
     if named is None:
-        return _open_remembered(gallery, providers)
+        return _open_remembered(store, providers)
     model = named if isinstance(named, Embedder) else Embedder(named, providers=providers)
-    reference = gallery.model_reference
+    reference = store.model_reference
     try:
-        gallery.check_space(*model.space, to_compare=True)
+        store.check_space(*model.space, to_compare=True)
     except SpaceMismatch as error:
         chosen = " and ".join(model.names) or "a model in memory"
         raise SpaceMismatch(
-            f"{gallery.folder}: its model is {' and '.join(reference.models) or 'another one'} (space "
-            f"{gallery.space.space_id}), not {chosen} ({model.space[0]}); leave the model out, or embed the faces "
-            f"again with the other one: familiar gallery migrate {gallery.folder} {model_arguments(model.names)}"
+            f"{store.folder}: its model is {' and '.join(reference.models) or 'another one'} (space "
+            f"{store.space.space_id}), not {chosen} ({model.space[0]}); leave the model out, or embed the faces "
+            f"again with the other one: familiar gallery migrate {store.folder} {model_arguments(model.names)}"
         ) from error
-    if may_write and model.names and model.space[1] >= gallery.space.embedding_dim:
+    if may_write and model.names and model.space[1] >= store.space.embedding_dim:
         # Not where the gallery cannot be written now: the model can be used all the same.
         with contextlib.suppress(CannotWrite, GalleryBusy):
-            remember(gallery, models=model.names, species=model.species)
+            remember(store, models=model.names, species=model.species)
     return model
 
 
-def _open_remembered(gallery: Store, providers: Sequence[str] | None) -> Embedder:
-    models = gallery.model_reference.models
-    remedy = f"give its place: --model PATH, or Gallery.open({str(gallery.folder)!r}, PATH)"
+def _open_remembered(store: Store, providers: Sequence[str] | None) -> Embedder:
+    models = store.model_reference.models
+    remedy = f"give its place: --model PATH, or Gallery.open({str(store.folder)!r}, PATH)"
     if not models:
-        raise FamiliarError(f"{gallery.folder}: does not know where its model is; {remedy}")
+        raise FamiliarError(f"{store.folder}: does not know where its model is; {remedy}")
     try:
         model = Embedder([pin_shipped(each) for each in models], providers=providers)
     except BadBundle as error:
         named = " and ".join(models)
-        raise BadBundle(f"{gallery.folder}: its model {named} cannot be opened; {remedy} ({error})") from error
+        raise BadBundle(f"{store.folder}: its model {named} cannot be opened; {remedy} ({error})") from error
     try:
-        gallery.check_space(*model.space, to_compare=True)
+        store.check_space(*model.space, to_compare=True)
     except SpaceMismatch as error:
         raise SpaceMismatch(
-            f"{gallery.folder}: {' and '.join(models)} is another model now than the one that the gallery was made "
-            f"with; {remedy}; or embed the faces again with this one: familiar gallery migrate {gallery.folder} "
+            f"{store.folder}: {' and '.join(models)} is another model now than the one that the gallery was made "
+            f"with; {remedy}; or embed the faces again with this one: familiar gallery migrate {store.folder} "
             f"{model_arguments(models)} ({error})"
         ) from error
     return model
@@ -126,7 +126,7 @@ def model_arguments(models: Sequence[str]) -> str:
 
 
 def gallery_detector(
-    gallery: Store,
+    store: Store,
     model: Embedder,
     chosen: Detector | str | None = None,
     model_path: Path | None = None,
@@ -136,7 +136,7 @@ def gallery_detector(
     """Return the detector of a gallery.
 
     Args:
-        gallery: whose photos are searched for faces.
+        store: whose photos are searched for faces.
         model: the gallery's.
         chosen: its name; for a query that is a crop also "none" or "center". A detector that was made by the caller is
             returned as it is, and not remembered.
@@ -149,21 +149,21 @@ def gallery_detector(
     """
     if chosen is not None and not isinstance(chosen, str):
         return chosen
-    reference = gallery.model_reference
+    reference = store.model_reference
     if chosen is not None and not (for_query and chosen in CROP_DETECTORS):
-        _check_detector(gallery, reference, chosen)
+        _check_detector(store, reference, chosen)
     return build_gallery_detector(model, reference, chosen, model_path)
 
 
-def _check_detector(gallery: Store, reference: ModelReference, chosen: str) -> None:
+def _check_detector(store: Store, reference: ModelReference, chosen: str) -> None:
     if reference.detector in (None, chosen):
         return
-    with gallery.read() as repository:
+    with store.read() as repository:
         if not repository.photos.have_files():
             return
     raise Contradiction(
-        f"{gallery.folder}: its detector is {reference.detector}, not {chosen}; go on without naming a detector, or "
-        f"look at all its photos again: familiar gallery enroll {gallery.folder} --redetect --detector {chosen}"
+        f"{store.folder}: its detector is {reference.detector}, not {chosen}; go on without naming a detector, or "
+        f"look at all its photos again: familiar gallery enroll {store.folder} --redetect --detector {chosen}"
     )
 
 
@@ -188,7 +188,7 @@ def build_gallery_detector(
 
 
 def enroll_in_album(
-    gallery: Store,
+    store: Store,
     model: Embedder,
     paths: Sequence[Path],
     chosen: Detector | str | None = None,
@@ -202,7 +202,7 @@ def enroll_in_album(
     """Enroll photos with the gallery's detector, which it remembers from the first ones on.
 
     Args:
-        gallery: to write to.
+        store: to write to.
         model: the gallery's.
         paths: of photos.
         chosen: the detector, as for `gallery_detector`; with `look_again` it may be another one.
@@ -216,22 +216,22 @@ def enroll_in_album(
     Raises:
         Contradiction, BadDetector, SpaceMismatch, NoBundleForSpecies: as for `gallery_detector` and `enroll`.
     """
-    reference = gallery.model_reference
+    reference = store.model_reference
     is_other = chosen is not None and chosen != reference.detector
     if look_again and isinstance(chosen, str):
         detector = build_gallery_detector(model, reference, chosen, detector_model)
     else:
-        detector = gallery_detector(gallery, model, chosen, detector_model)
+        detector = gallery_detector(store, model, chosen, detector_model)
     known: list[PhotoRow] = []
     if look_again:
         among = frozenset(map(absolute_path, paths)) if paths and not is_other else None
-        known = photos_to_search(gallery, without_face=not is_other, paths=among)
+        known = photos_to_search(store, without_face=not is_other, paths=among)
     else:  # at once, so that an interrupted call goes on with the same one
-        remember_detector(gallery, model, chosen, detector_model)
-    result = enroll(gallery, model, paths, detector, flip=flip, species=species, on_batch=on_batch)
+        remember_detector(store, model, chosen, detector_model)
+    result = enroll(store, model, paths, detector, flip=flip, species=species, on_batch=on_batch)
     if look_again:
         result += redetect(
-            gallery,
+            store,
             model,
             known,
             detector,
@@ -240,24 +240,24 @@ def enroll_in_album(
             species=species,
             on_batch=lambda done, again: on_batch(len(paths) + done, result + again),
         )
-        remember_detector(gallery, model, chosen, detector_model)
+        remember_detector(store, model, chosen, detector_model)
     return result
 
 
 def remember_detector(
-    gallery: Store, model: Embedder, chosen: Detector | str | None = None, model_path: Path | None = None
+    store: Store, model: Embedder, chosen: Detector | str | None = None, model_path: Path | None = None
 ) -> None:
     """Remember the name of the detector that photos are searched with, unless it is an object.
 
     Args:
-        gallery: to write to.
+        store: to write to.
         model: the gallery's.
         chosen: as for `gallery_detector`.
         model_path: as for `gallery_detector`.
     """
     if chosen is not None and not isinstance(chosen, str):
         return
-    reference = gallery.model_reference
+    reference = store.model_reference
     name = chosen or reference.detector or available_detector(model.detector_name, model_path)
     path = reference.detector_model if name == reference.detector else None
-    remember(gallery, detector=name, detector_model=path if model_path is None else str(absolute_path(model_path)))
+    remember(store, detector=name, detector_model=path if model_path is None else str(absolute_path(model_path)))

@@ -41,7 +41,7 @@ class WrittenPhoto:
     new_faces: int = 0
 
 
-def write_photo(repository: Repository, gallery: Store, file: PhotoFile) -> WrittenPhoto:
+def write_photo(repository: Repository, store: Store, file: PhotoFile) -> WrittenPhoto:
     """Write one photo and its faces: known, edited or new. Others that were enrolled from its path lose that path."""
     repository.photos.mark_replaced(file.path, file.sha256)
     row = repository.photos.with_hash(file.sha256)
@@ -50,9 +50,9 @@ def write_photo(repository: Repository, gallery: Store, file: PhotoFile) -> Writ
     if file.faces is None:  # forgotten since the call began, and it stays forgotten
         return WrittenPhoto(file, "forgotten")
     photo = repository.photos.insert(file.path, file.sha256, file.size_bytes, file.modified_ns, file.taken_at)
-    faces_before_edit = _match_edited_faces(repository, gallery, file, photo)
+    faces_before_edit = _match_edited_faces(repository, store, file, photo)
     for index, face in enumerate(file.faces):
-        embedding = encode_embedding(gallery, face)
+        embedding = encode_embedding(store, face)
         if index in faces_before_edit:
             # An unfinished migration may have embedded the face from the photo before it was edited.
             repository.migration.delete_face(faces_before_edit[index])
@@ -76,9 +76,9 @@ def _update_known_photo(repository: Repository, file: PhotoFile, row: PhotoRow) 
     return WrittenPhoto(file, "moved", row.photo, previous_path=previous_path)
 
 
-def encode_embedding(gallery: Store, face: Face) -> bytes:
+def encode_embedding(store: Store, face: Face) -> bytes:
     """Encode a face's embedding as the database has it. That of a model that computes longer ones is truncated."""
-    (embedding,) = gallery.encode_embeddings(gallery.truncate(stack_embeddings([face])))
+    (embedding,) = store.encode_embeddings(store.truncate(stack_embeddings([face])))
     return embedding
 
 
@@ -91,7 +91,7 @@ def _is_same_content(path: Path, file: PhotoFile) -> bool:
         return False
 
 
-def _match_edited_faces(repository: Repository, gallery: Store, file: PhotoFile, photo: int) -> dict[int, int]:
+def _match_edited_faces(repository: Repository, store: Store, file: PhotoFile, photo: int) -> dict[int, int]:
     """Match the faces of a photo with those of an earlier photo at the same path, which it may be an edit of.
 
     They match only if every face of the earlier photo is still there, each as another face, the most similar ones
@@ -104,10 +104,10 @@ def _match_edited_faces(repository: Repository, gallery: Store, file: PhotoFile,
     rows = repository.faces.embeddings_at_path(file.path, except_photo=photo)
     if not file.faces:
         return {}
-    new_embeddings = gallery.truncate(stack_embeddings(file.faces))
+    new_embeddings = store.truncate(stack_embeddings(file.faces))
     for _, earlier_rows in groupby(rows, key=lambda row: row[0]):
         _, earlier_faces, encoded = zip(*earlier_rows, strict=True)
-        earlier_embeddings = np.stack([np.frombuffer(row, gallery.embedding_dtype) for row in encoded])
+        earlier_embeddings = np.stack([np.frombuffer(row, store.embedding_dtype) for row in encoded])
         similarity = earlier_embeddings.astype(np.float32) @ new_embeddings.T
         matched: dict[int, int] = {}
         while similarity.max() >= SAME_PICTURE:

@@ -16,21 +16,21 @@ from familiar.gallery.store.store import Store
 _ROUNDING = 1e-3  # of a box's side: a photo may have been decoded at a reduced scale
 
 
-def photos_to_search(gallery: Store, *, without_face: bool, paths: Collection[Path] | None = None) -> list[PhotoRow]:
+def photos_to_search(store: Store, *, without_face: bool, paths: Collection[Path] | None = None) -> list[PhotoRow]:
     """List photos of a gallery that have a file.
 
     Args:
-        gallery: that has them.
+        store: that has them.
         without_face: only those that have no face.
         paths: only photos that were enrolled from these absolute paths; None: all.
     """
-    with gallery.read() as repository:
+    with store.read() as repository:
         rows = repository.photos.without_face() if without_face else repository.photos.rows()
     return [row for row in rows if row.has_file and (paths is None or Path(row.path) in paths)]
 
 
 def redetect(
-    gallery: Store,
+    store: Store,
     embedder: Embedder,
     photos: Sequence[PhotoRow],
     detector: Detector,
@@ -47,7 +47,7 @@ def redetect(
     "center"), the best face that is detected in one takes the place of the whole crop, and keeps its number.
 
     Args:
-        gallery: to write to.
+        store: to write to.
         embedder: the gallery's model.
         photos: from `photos_to_search`.
         detector: finds the faces.
@@ -63,24 +63,24 @@ def redetect(
         SpaceMismatch: the embedder is not the gallery's.
         NoBundleForSpecies: there is none for `species`.
     """
-    gallery.check_space(*embedder.space)
+    store.check_space(*embedder.space)
     embedder.check_species(species)
     result, done = NOTHING_ENROLLED, 0
     for batch in embed_batches(photos, read_enrolled_file, embedder, detector, flip=flip, species=species):
-        with gallery.write():
-            gallery.check_space(*embedder.space)  # again: another process may have migrated the gallery
+        with store.write():
+            store.check_space(*embedder.space)  # again: another process may have migrated the gallery
             for file in batch.files:
-                result += _add_faces(gallery, file, enrolled_as_crops)
+                result += _add_faces(store, file, enrolled_as_crops)
         result += skipped_in(batch)
         done += batch.count
         on_batch(done, result)
     return result
 
 
-def _add_faces(gallery: Store, file: PhotoFile, enrolled_as_crops: bool) -> EnrollResult:
-    """Add the new faces of a photo, within `gallery.write`, and return its counts."""
+def _add_faces(store: Store, file: PhotoFile, enrolled_as_crops: bool) -> EnrollResult:
+    """Add the new faces of a photo, within `store.write`, and return its counts."""
     detected = file.faces or ()
-    with gallery.read() as repository:
+    with store.read() as repository:
         row = repository.photos.with_hash(file.sha256)
         if row is None:  # forgotten or edited meanwhile
             return NOTHING_ENROLLED
@@ -91,9 +91,9 @@ def _add_faces(gallery: Store, file: PhotoFile, enrolled_as_crops: bool) -> Enro
     new = [face for face in detected if not _is_at_any(face, known)]
     replaced = crops[: len(new)] + [None] * (len(new) - len(crops))
     if new:
-        with gallery.write(faces_change=True) as repository:
+        with store.write(faces_change=True) as repository:
             for face, crop in zip(new, replaced, strict=True):
-                embedding = encode_embedding(gallery, face)
+                embedding = encode_embedding(store, face)
                 if crop is None:
                     repository.faces.insert(row.photo, face, embedding)
                 else:

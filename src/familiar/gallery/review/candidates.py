@@ -90,29 +90,29 @@ class Candidate(NamedTuple):
         return Question(self.kind, *faces, *identities, self.similarity, self.probability, self.gain)
 
 
-def load_candidates(gallery: Store) -> list[Candidate]:
+def load_candidates(store: Store) -> list[Candidate]:
     """Find all questions that may be asked, by falling gain; cached until the gallery changes."""
-    return gallery.cached("questions", gallery.revision, lambda: _find_candidates(gallery))
+    return store.cached("questions", store.revision, lambda: _find_candidates(store))
 
 
-def _find_candidates(gallery: Store) -> list[Candidate]:
-    assignments = load_assignments(gallery)
+def _find_candidates(store: Store) -> list[Candidate]:
+    assignments = load_assignments(store)
     identity, count = assignments.identity, len(assignments.identity)
     if count < 2:
         return []
     labels = np.unique(np.where(identity == UNASSIGNED, np.arange(count) - count, identity), return_inverse=True)[1]
-    compared, sizes = load_album(gallery).comparable(assignments.domain), np.bincount(labels)
+    compared, sizes = load_album(store).comparable(assignments.domain), np.bincount(labels)
     members = np.split(np.argsort(labels, kind="stable"), np.cumsum(sizes)[:-1])
     last_rows = np.array([rows[-1] for rows in members], np.int64)
     sums = sum_by_label(compared.embeddings, labels)
     clusters = Clusters(assignments, compared, labels, sizes, sums, members, last_rows)
-    candidates = [*_splits(gallery, clusters), *_merges(gallery, clusters), *_outliers(clusters)]
+    candidates = [*_splits(store, clusters), *_merges(store, clusters), *_outliers(clusters)]
     return sorted(candidates, key=lambda candidate: -candidate.gain)
 
 
-def _halves(gallery: Store, clusters: Clusters) -> dict[int, Halves]:
+def _halves(store: Store, clusters: Clusters) -> dict[int, Halves]:
     """Divide the clusters in two; those whose faces have not changed since were divided before."""
-    known: dict[bytes, Halves | None] = gallery.cached("halves", gallery.faces().revision, dict[bytes, Halves | None])
+    known: dict[bytes, Halves | None] = store.cached("halves", store.faces().revision, dict[bytes, Halves | None])
     halves: dict[int, Halves] = {}
     for number in np.flatnonzero(clusters.sizes >= MIN_SPLIT_SIZE).tolist():
         rows = clusters.members[number]
@@ -124,18 +124,18 @@ def _halves(gallery: Store, clusters: Clusters) -> dict[int, Halves]:
     return halves
 
 
-def _splits(gallery: Store, clusters: Clusters) -> Iterator[Candidate]:
+def _splits(store: Store, clusters: Clusters) -> Iterator[Candidate]:
     """Find identities of two parts, unless the user confirmed faces of both or said that two of them are the same.
 
     A single face is asked about as an outlier.
     """
-    by_user, labels, halves = clusters.assignments.by_user, clusters.labels, _halves(gallery, clusters)
+    by_user, labels, halves = clusters.assignments.by_user, clusters.labels, _halves(store, clusters)
     is_second = np.zeros(len(labels), np.bool_)
     for number, divided in halves.items():
         is_second[clusters.members[number]] = divided.is_second
     sides = (by_user & is_second, by_user & ~is_second)
     confirmed = np.minimum(*(np.bincount(labels[side], minlength=len(clusters.sizes)) for side in sides))
-    first, second = marked_pairs(gallery, clusters.assignments.faces.ids, same=True).T
+    first, second = marked_pairs(store, clusters.assignments.faces.ids, same=True).T
     across = (labels[first] == labels[second]) & (is_second[first] != is_second[second])
     confirmed[labels[first[across]]] = 1
     smaller = {number: divided.smaller for number, divided in halves.items()}
@@ -150,7 +150,7 @@ def _splits(gallery: Store, clusters: Clusters) -> Iterator[Candidate]:
         yield Candidate("split", rows[~divided.is_second], rows[divided.is_second], frozenset([number]), *values)
 
 
-def _merges(gallery: Store, clusters: Clusters) -> Iterator[Candidate]:
+def _merges(store: Store, clusters: Clusters) -> Iterator[Candidate]:
     """Find pairs of similar clusters of one kind."""
     sizes, count = clusters.sizes, len(clusters.sizes)
     if count < 2:
@@ -163,7 +163,7 @@ def _merges(gallery: Store, clusters: Clusters) -> Iterator[Candidate]:
     keys, first_index = np.unique(pairs[0] * count + pairs[1], return_index=True)
     first, second = np.divmod(keys, count)
     kind = clusters.compared.kind[clusters.last_rows]
-    is_open = (kind[first] == kind[second]) & (first != second) & ~np.isin(keys, _cannot_link_keys(gallery, clusters))
+    is_open = (kind[first] == kind[second]) & (first != second) & ~np.isin(keys, _cannot_link_keys(store, clusters))
     first, second = first[is_open], second[is_open]
     similarity = similarities.reshape(-1)[first_index[is_open]].astype(np.float64)
     penalized = size_penalized_cosine(similarity, np.minimum(sizes[first], sizes[second]))
@@ -198,8 +198,8 @@ def identity_of(assignments: GalleryAssignments, rows: Int64[np.ndarray, " k"]) 
     return None if identity == UNASSIGNED else identity
 
 
-def _cannot_link_keys(gallery: Store, clusters: Clusters) -> Int64[np.ndarray, " c"]:
+def _cannot_link_keys(store: Store, clusters: Clusters) -> Int64[np.ndarray, " c"]:
     """List the pairs of clusters that must not be joined, each as `low * cluster count + high`."""
     assignments, every_row = clusters.assignments, np.arange(len(clusters.labels))
-    pairs = clusters.labels[cannot_link_pairs(gallery, assignments, assignments.identity, every_row)]
+    pairs = clusters.labels[cannot_link_pairs(store, assignments, assignments.identity, every_row)]
     return pairs.min(axis=1) * len(clusters.sizes) + pairs.max(axis=1)

@@ -32,7 +32,7 @@ class AnswersLeft:
     high: int
 
 
-def propose_questions(gallery: Store, count: int = 10) -> list[Question]:
+def propose_questions(store: Store, count: int = 10) -> list[Question]:
     """List at most `count` questions by falling expected gain, each cluster in at most one of them.
 
     The expected gain is between the number of faces and the number of pairs that the answer sets right. Of a merge or
@@ -42,8 +42,8 @@ def propose_questions(gallery: Store, count: int = 10) -> list[Question]:
 
     Pairs that were answered before, faces of one photo and faces that the user marked as different are left out.
     """
-    with gallery.read():  # one snapshot, whatever other processes write
-        assignments, candidates = load_assignments(gallery), load_candidates(gallery)
+    with store.read():  # one snapshot, whatever other processes write
+        assignments, candidates = load_assignments(store), load_candidates(store)
     used: set[int] = set()
     selected: list[Question] = []
     for candidate in candidates:
@@ -55,24 +55,24 @@ def propose_questions(gallery: Store, count: int = 10) -> list[Question]:
     return selected
 
 
-def estimate_answers_left(gallery: Store) -> AnswersLeft:
+def estimate_answers_left(store: Store) -> AnswersLeft:
     """Estimate how many answers are left that are expected to correct `MIN_GAIN` or more.
 
     All questions count that are known now, also those about one cluster of which `propose_questions` lists the first.
     Answers bring up new ones, which the factors allow for.
     """
-    with gallery.read():
-        known = sum(candidate.gain >= MIN_GAIN for candidate in load_candidates(gallery))
+    with store.read():
+        known = sum(candidate.gain >= MIN_GAIN for candidate in load_candidates(store))
     return AnswersLeft(*(round(factor * known) for factor in ANSWERS_PER_QUESTION))
 
 
-def doubtful_identities(gallery: Store) -> frozenset[int]:
+def doubtful_identities(store: Store) -> frozenset[int]:
     """Find the identities that show two individuals rather than one, by `purity.halve` (probability above one half).
 
     Those of which the user confirmed faces of both halves are not among them.
     """
-    with gallery.read():
-        assignments, candidates = load_assignments(gallery), load_candidates(gallery)
+    with store.read():
+        assignments, candidates = load_assignments(store), load_candidates(store)
     return frozenset(
         int(assignments.identity[candidate.first_rows[0]])
         for candidate in candidates
@@ -80,18 +80,18 @@ def doubtful_identities(gallery: Store) -> frozenset[int]:
     )
 
 
-def is_still_valid(gallery: Store, question: Question) -> bool:
+def is_still_valid(store: Store, question: Question) -> bool:
     """Tell whether both faces are still in the identities that they were in when the question was proposed.
 
     Raises:
         KeyError: one of the faces does not exist any more.
     """
-    assignments = load_assignments(gallery)
+    assignments = load_assignments(store)
     rows = assignments.faces.rows_of(np.array([question.first_face, question.second_face], np.int64))
     return [identity_of(assignments, row) for row in rows[:, None]] == [question.first, question.second]
 
 
-def answer_question(gallery: Store, question: Question, same: bool) -> None:
+def answer_question(store: Store, question: Question, same: bool) -> None:
     """Apply the user's answer to a question, as one decision that can be undone.
 
     Raises:
@@ -99,24 +99,24 @@ def answer_question(gallery: Store, question: Question, same: bool) -> None:
         SharedPhoto: another photo than theirs would show one identity twice; merge the identities if it does.
         Contradiction: one of them is in another identity by now, or the answer contradicts a correction.
     """
-    with gallery.write():  # or another process might reassign the faces after they were checked
-        check_faces(gallery, (question.first_face, question.second_face))
-        if not is_still_valid(gallery, question):
+    with store.write():  # or another process might reassign the faces after they were checked
+        check_faces(store, (question.first_face, question.second_face))
+        if not is_still_valid(store, question):
             raise Contradiction("the faces of this question have changed since it was listed; list the questions again")
         first, second = question.first_face, question.second_face
-        with gallery.read() as repository:
+        with store.read() as repository:
             same_photo = repository.faces.row(first).photo == repository.faces.row(second).photo
         if question.kind == "outlier" and not same:
-            corrections.reject(gallery, [first], question.first)
+            corrections.reject(store, [first], question.first)
         elif not same:
-            corrections.mark_different(gallery, first, second)
+            corrections.mark_different(store, first, second)
         elif question.kind != "merge":
-            corrections.confirm(gallery, [first] if question.kind == "outlier" else [first, second])
+            corrections.confirm(store, [first] if question.kind == "outlier" else [first, second])
         elif question.first is not None and question.second is not None:
-            corrections.merge(gallery, question.first, [question.second], same_photo=same_photo)
+            corrections.merge(store, question.first, [question.second], same_photo=same_photo)
         elif question.first is not None:
-            corrections.move(gallery, [second], question.first, same_photo=same_photo)
+            corrections.move(store, [second], question.first, same_photo=same_photo)
         elif question.second is not None:
-            corrections.move(gallery, [first], question.second, same_photo=same_photo)
+            corrections.move(store, [first], question.second, same_photo=same_photo)
         else:  # off from the unassigned faces, as a new identity
-            corrections.split(gallery, [first, second], same_photo=same_photo)
+            corrections.split(store, [first, second], same_photo=same_photo)

@@ -104,7 +104,7 @@ def unknown_uncertainty(threshold: float) -> float:
     return min(UNKNOWN_UNCERTAINTY, max((1 - threshold) / 2, 1e-3))
 
 
-def load_album(gallery: Store) -> Album:
+def load_album(store: Store) -> Album:
     """Measure how the faces of a gallery are compared.
 
     For each species, if the album shows enough individuals (`shows_enough`), embeddings are whitened and the threshold
@@ -115,23 +115,23 @@ def load_album(gallery: Store) -> Album:
     Cached until a face is added, deleted or changed, or one that the gallery learned from is corrected, or other faces
     of one photo show one individual.
     """
-    with gallery.read():
-        calibrated = [clustering_calibration(gallery, part) for part in range(len(gallery.space.part_spaces))]
+    with store.read():
+        calibrated = [clustering_calibration(store, part) for part in range(len(store.space.part_spaces))]
         if len(calibrated) == 1 and _is_by_user(calibrated[0]):
-            return album_at(gallery.faces(), calibrated[0].threshold)
-        learned = learned_rows(gallery)
-        identities = load_assignments(gallery).identity
+            return album_at(store.faces(), calibrated[0].threshold)
+        learned = learned_rows(store)
+        identities = load_assignments(store).identity
         lesson = learned.tobytes() + identities[learned].tobytes()
-        pairs = gallery_photo_pairs(gallery, gallery.faces())
+        pairs = gallery_photo_pairs(store, store.faces())
         together = are_together(pairs, identities)  # by the user's word
-        state = gallery.faces().revision, tuple(calibrated), lesson, pairs[together].tobytes()
-        return gallery.cached("album", state, lambda: _measure(gallery, calibrated, learned, pairs[~together]))
+        state = store.faces().revision, tuple(calibrated), lesson, pairs[together].tobytes()
+        return store.cached("album", state, lambda: _measure(store, calibrated, learned, pairs[~together]))
 
 
-def is_guess(gallery: Store) -> bool:
+def is_guess(store: Store) -> bool:
     """Tell whether faces are clustered from a fixed number on: neither the album nor a calibration tells another."""
-    album = load_album(gallery)
-    return clustering_calibration(gallery, album.main_part).is_guess and album.main.uncertainty is None
+    album = load_album(store)
+    return clustering_calibration(store, album.main_part).is_guess and album.main.uncertainty is None
 
 
 def album_at(faces: EmbeddingTable, threshold: float) -> Album:
@@ -147,13 +147,13 @@ def _is_by_user(clustering: ClusteringSettings) -> bool:
 
 
 def _measure(
-    gallery: Store,
+    store: Store,
     calibrated: Sequence[ClusteringSettings],
     learned: Int64[np.ndarray, " k"],
     different: Int64[np.ndarray, "p 2"],
 ) -> Album:
-    faces, identities = gallery.faces(), load_assignments(gallery).identity
-    with gallery.read() as repository:
+    faces, identities = store.faces(), load_assignments(store).identity
+    with store.read() as repository:
         labels, times = repository.faces.species(), repository.photos.times()
     names, parts, species = _number_species(labels, faces)
     whitenings: list[AlbumWhitening | None] = []
@@ -166,7 +166,7 @@ def _measure(
         if not _is_by_user(calibrated[part]):
             # By the model's threshold: a calibration on few confirmed faces may be far too low for all others, which
             # would be one cluster.
-            model_threshold = model_clustering(gallery, part).threshold
+            model_threshold = model_clustering(store, part).threshold
             whitening, estimate = measure_album(embeddings, model_threshold) or (None, None)
         if whitening and (result := learn(whitening, embeddings, identities[rows], learned_within)):
             whitening, gain = result

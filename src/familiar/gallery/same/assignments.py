@@ -49,12 +49,10 @@ class GalleryAssignments:
         return int(self.faces.ids[candidates[(self.faces.unit_rows(candidates) @ mean).argmax()]])
 
 
-def load_assignments(gallery: Store) -> GalleryAssignments:
+def load_assignments(store: Store) -> GalleryAssignments:
     """Read the assignments of all faces; cached until the gallery changes."""
-    with (
-        gallery.read() as repository
-    ):  # one snapshot, so that the cached value belongs to the revision it is cached for
-        return gallery.cached("assignments", gallery.revision, lambda: _read_assignments(gallery.faces(), repository))
+    with store.read() as repository:  # one snapshot, so that the cached value belongs to the revision it is cached for
+        return store.cached("assignments", store.revision, lambda: _read_assignments(store.faces(), repository))
 
 
 def _read_assignments(faces: EmbeddingTable, repository: Repository) -> GalleryAssignments:
@@ -69,27 +67,27 @@ def _read_assignments(faces: EmbeddingTable, repository: Repository) -> GalleryA
     return GalleryAssignments(faces, identity, by_user, domain, repository.identities.names())
 
 
-def resolve_identity(gallery: Store, reference: str) -> int:
+def resolve_identity(store: Store, reference: str) -> int:
     """Return the number of the identity that a name or a number such as `#12` refers to.
 
     Raises:
         NotInGallery: no identity has that name or number.
     """
     label = unify_spelling(reference)
-    with gallery.read() as repository:
+    with store.read() as repository:
         if label.startswith("#") and label[1:].isdecimal() and len(label) < _MAX_DIGITS:
             number = int(label[1:]) if repository.identities.exists(int(label[1:])) else None
         else:
             number = repository.identities.with_name(label)
     if number is None:
         raise NotInGallery(
-            f"{gallery.folder}: has no identity {reference!r}; give a name, or a number such as #12; "
-            f"`familiar gallery stats {gallery.folder}` lists them"
+            f"{store.folder}: has no identity {reference!r}; give a name, or a number such as #12; "
+            f"`familiar gallery stats {store.folder}` lists them"
         )
     return number
 
 
-def resolve_face(gallery: Store, reference: str) -> int:
+def resolve_face(store: Store, reference: str) -> int:
     """Return the id of the face that a face number or the path of a photo with one face refers to.
 
     Raises:
@@ -98,15 +96,15 @@ def resolve_face(gallery: Store, reference: str) -> int:
             changed.
     """
     if reference.isdecimal() and len(reference) < _MAX_DIGITS:
-        check_faces(gallery, [int(reference)])
+        check_faces(store, [int(reference)])
         return int(reference)
     content = file_sha256(Path(reference))
-    with gallery.read() as repository:
-        photos = photos_at_path(gallery, reference, content)
+    with store.read() as repository:
+        photos = photos_at_path(store, reference, content)
         faces = [row.face for row in repository.faces.rows_in_photos(photos)]
     if not photos:
         raise NotInGallery(
-            f"{gallery.folder}: has no photo {reference}; give the path of an enrolled photo, or a face number"
+            f"{store.folder}: has no photo {reference}; give the path of an enrolled photo, or a face number"
         )
     if len(faces) != 1:
         shown = f"the faces {', '.join(map(str, faces))}: give one of these numbers" if faces else "no face"
@@ -114,15 +112,15 @@ def resolve_face(gallery: Store, reference: str) -> int:
     return faces[0]
 
 
-def check_identities(gallery: Store, numbers: Sequence[int]) -> None:
+def check_identities(store: Store, numbers: Sequence[int]) -> None:
     """Raise NotInGallery unless every one of these identities exists."""
     for number in numbers:
-        resolve_identity(gallery, f"#{number}")
+        resolve_identity(store, f"#{number}")
 
 
-def check_faces(gallery: Store, faces: Sequence[int]) -> None:
+def check_faces(store: Store, faces: Sequence[int]) -> None:
     """Raise NotInGallery unless every one of these faces exists."""
-    with gallery.read() as repository:
+    with store.read() as repository:
         for face in faces:
             if not repository.faces.exists(face):
-                raise NotInGallery(f"{gallery.folder}: has no face {face}; familiar gallery search lists faces")
+                raise NotInGallery(f"{store.folder}: has no face {face}; familiar gallery search lists faces")

@@ -28,14 +28,14 @@ _REFIT_FACTOR = 2  # so many times as many confirmed faces as in the last fit
 _FACES_IN_TURN = 5  # of one identity, before those of the next
 
 
-def calibrate_if_due(gallery: Store, repository: Repository, decision: str | None) -> None:
+def calibrate_if_due(store: Store, repository: Repository, decision: str | None) -> None:
     """Fit and store the gallery's own calibration if its model has none and enough faces are confirmed.
 
     As in `calibrate`, there must be ten pairs of faces of one individual and ten of different individuals. It is fitted
     again when the number of confirmed faces has doubled. A calibration that the user made is never replaced.
 
     Args:
-        gallery: the gallery to change.
+        store: the gallery to change.
         repository: of the open write.
         decision: the decision that this is a part of; None: none of them.
     """
@@ -43,7 +43,7 @@ def calibrate_if_due(gallery: Store, repository: Repository, decision: str | Non
     counts = repository.assignments.confirmed_counts()
     if all(space.gallery_calibration.fitted for space in spaces) or not _has_enough_pairs(counts):
         return
-    fitted, assignments = own_calibrations(gallery), cache(partial(load_assignments, gallery))
+    fitted, assignments = own_calibrations(store), cache(partial(load_assignments, store))
     for part, space in enumerate(spaces):
         previous = fitted.get(part)
         if space.gallery_calibration.fitted or (previous is not None and not previous.automatic):
@@ -62,15 +62,15 @@ def calibrate_if_due(gallery: Store, repository: Repository, decision: str | Non
             store_own_calibrations(repository, fitted)
 
 
-def restore_previous_calibration(gallery: Store, repository: Repository, decision: str) -> None:
+def restore_previous_calibration(store: Store, repository: Repository, decision: str) -> None:
     """Undo what `calibrate_if_due` did as a part of a decision.
 
     Args:
-        gallery: the gallery to change.
+        store: the gallery to change.
         repository: of the open write.
         decision: the decision that is being undone.
     """
-    fitted = own_calibrations(gallery)
+    fitted = own_calibrations(store)
     undone = {part: each.previous for part, each in fitted.items() if each.decision == decision}
     if undone:
         restored = fitted | undone

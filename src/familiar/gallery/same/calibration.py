@@ -74,40 +74,40 @@ class GalleryFit:
         return ClusteringSettings(self.threshold, True, self.f, self.faces, self.automatic)
 
 
-def calibration(gallery: Store, part: int = 0) -> Calibration:
+def calibration(store: Store, part: int = 0) -> Calibration:
     """Return the calibration fitted on this gallery, or its model's if there is none.
 
     Args:
-        gallery: whose similarities are calibrated.
+        store: whose similarities are calibrated.
         part: of its space, if its model has several bundles (`Space.parts`).
     """
-    fitted = own_calibration(gallery, part)
-    return gallery.space.part_spaces[part].gallery_calibration if fitted is None else fitted.calibration
+    fitted = own_calibration(store, part)
+    return store.space.part_spaces[part].gallery_calibration if fitted is None else fitted.calibration
 
 
-def calibration_at(gallery: Store, length: int, part: int = 0) -> Calibration:
+def calibration_at(store: Store, length: int, part: int = 0) -> Calibration:
     """Return the calibration of similarities between embeddings of a length.
 
     Shorter prefixes have those of the model; one that has none is uncalibrated.
 
     Args:
-        gallery: whose similarities they are.
+        store: whose similarities they are.
         length: one of `Space.lengths`.
         part: as for `calibration`.
     """
-    if length == gallery.space.embedding_dim:
-        return calibration(gallery, part)
-    fitted = gallery.space.prefix_calibrations.get(length)
+    if length == store.space.embedding_dim:
+        return calibration(store, part)
+    fitted = store.space.prefix_calibrations.get(length)
     return uncalibrated() if fitted is None else fitted
 
 
-def clustering_calibration(gallery: Store, part: int = 0) -> ClusteringSettings:
+def clustering_calibration(store: Store, part: int = 0) -> ClusteringSettings:
     """Return the clustering threshold fitted on this gallery, or that of its model; `part` as for `calibration`."""
-    fitted = own_calibration(gallery, part)
-    return model_clustering(gallery, part) if fitted is None else fitted.clustering
+    fitted = own_calibration(store, part)
+    return model_clustering(store, part) if fitted is None else fitted.clustering
 
 
-def model_clustering(gallery: Store, part: int = 0) -> ClusteringSettings:
+def model_clustering(store: Store, part: int = 0) -> ClusteringSettings:
     """Return the clustering threshold by the calibration of a gallery's model.
 
     It is the similarity at which two faces are 500 times as likely to show the same individual as not (fewer
@@ -115,17 +115,17 @@ def model_clustering(gallery: Store, part: int = 0) -> ClusteringSettings:
     model was calibrated on too few pairs to know that, it is no higher than the model's `high_precision` threshold. If
     the model was never calibrated, it is a guess.
     """
-    model = gallery.space.part_spaces[part].gallery_calibration
+    model = store.space.part_spaces[part].gallery_calibration
     threshold = model.high_precision.similarity
     if model.slope is not None and model.intercept is not None:
-        odds = min(MAX_ODDS, max(2, len(gallery.faces().ids)))
+        odds = min(MAX_ODDS, max(2, len(store.faces().ids)))
         at_odds = (math.log(odds) - model.intercept) / model.slope
         threshold = at_odds if model.target_far == HIGH_PRECISION_FAR else min(threshold, at_odds)
     threshold = max(threshold, model.balanced.similarity)
     return ClusteringSettings(threshold, from_gallery=False, is_guess=not model.fitted)
 
 
-def calibrate(gallery: Store) -> dict[int, GalleryFit]:
+def calibrate(store: Store) -> dict[int, GalleryFit]:
     """Fit both calibrations on the faces that the user confirmed, and store them until `reset_calibration`.
 
     Only confirmed faces count, also in named identities: the others were assigned because they are similar, and would
@@ -139,10 +139,10 @@ def calibrate(gallery: Store) -> dict[int, GalleryFit]:
         NothingToMeasure: there are fewer than ten pairs of the same individual, or than ten of different ones.
         GalleryBusy: the confirmed faces changed in the meantime.
     """
-    assignments = load_assignments(gallery)
+    assignments = load_assignments(store)
     fitted: dict[int, GalleryFit] = {}
     totals: list[tuple[int, int]] = []
-    for part in range(len(gallery.space.part_spaces)):
+    for part in range(len(store.space.part_spaces)):
         rows = confirmed_rows(assignments, part)
         totals.append(pair_totals(assignments.identity[rows]))
         if min(totals[-1]) >= MIN_CALIBRATION_PAIRS:
@@ -150,17 +150,17 @@ def calibrate(gallery: Store) -> dict[int, GalleryFit]:
     if not fitted:
         same, different = max(totals, key=min)
         raise NothingToMeasure(
-            f"{gallery.folder}: {same} pairs of confirmed faces show the same individual and {different} show two "
+            f"{store.folder}: {same} pairs of confirmed faces show the same individual and {different} show two "
             f"different ones; at least {MIN_CALIBRATION_PAIRS} of each are needed. Confirm more faces with familiar "
             "gallery name --confirm, or answer the questions of familiar gallery review"
         )
-    with gallery.write() as repository:
-        if _confirmed_faces(load_assignments(gallery)) != _confirmed_faces(assignments):
+    with store.write() as repository:
+        if _confirmed_faces(load_assignments(store)) != _confirmed_faces(assignments):
             raise GalleryBusy(
-                f"{gallery.folder}: another program changed its faces, or which are confirmed, during the calibration; "
+                f"{store.folder}: another program changed its faces, or which are confirmed, during the calibration; "
                 "calibrate again"
             )
-        store_own_calibrations(repository, own_calibrations(gallery) | fitted)
+        store_own_calibrations(repository, own_calibrations(store) | fitted)
     return fitted
 
 
@@ -170,12 +170,12 @@ def _confirmed_faces(assignments: GalleryAssignments) -> tuple[bytes, ...]:
     return tuple(values[rows].tobytes() for values in (faces.ids, assignments.identity, faces.embeddings))
 
 
-def reset_calibration(gallery: Store) -> None:
+def reset_calibration(store: Store) -> None:
     """Delete the calibration fitted on this gallery, so that its model's is used again.
 
     If the model was never calibrated, the gallery calibrates itself again with the next decision.
     """
-    with gallery.write() as repository:
+    with store.write() as repository:
         repository.settings.set_own_calibration(None)
 
 
@@ -208,22 +208,22 @@ def fit_own_calibration(assignments: GalleryAssignments, rows: Int64[np.ndarray,
     return GalleryFit(fit_calibration(embeddings, labels), threshold, f, len(rows))
 
 
-def own_calibration(gallery: Store, part: int = 0) -> GalleryFit | None:
+def own_calibration(store: Store, part: int = 0) -> GalleryFit | None:
     """Return the calibration that was fitted on this gallery, if any; `part` as for `calibration`.
 
     Raises:
         CorruptGallery: the stored calibration cannot be read.
     """
-    return own_calibrations(gallery).get(part)
+    return own_calibrations(store).get(part)
 
 
-def own_calibrations(gallery: Store) -> dict[int, GalleryFit]:
+def own_calibrations(store: Store) -> dict[int, GalleryFit]:
     """Return the calibrations that were fitted on this gallery, by part of its space.
 
     Raises:
         CorruptGallery: the stored calibrations cannot be read.
     """
-    with gallery.read() as repository:
+    with store.read() as repository:
         stored = repository.settings.own_calibration()
     if stored is None:
         return {}
@@ -231,8 +231,8 @@ def own_calibrations(gallery: Store) -> dict[int, GalleryFit]:
         return dict(_parse_own_calibrations(stored))
     except ValueError as error:
         raise CorruptGallery(
-            f"{gallery.folder}: its stored calibration is damaged; recover everything else with: familiar gallery "
-            f"repair {gallery.folder}"
+            f"{store.folder}: its stored calibration is damaged; recover everything else with: familiar gallery "
+            f"repair {store.folder}"
         ) from error
 
 

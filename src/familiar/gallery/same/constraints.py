@@ -18,7 +18,7 @@ BURST_SECONDS = 10
 
 
 def build_constraints(
-    gallery: Store,
+    store: Store,
     assignments: GalleryAssignments,
     fixed_identity: Int64[np.ndarray, " n"],
     rows: Int64[np.ndarray, " m"],
@@ -30,7 +30,7 @@ def build_constraints(
     the two contradict each other, must-link wins: so two faces of one photo share an identity if the user said so.
 
     Args:
-        gallery: where the corrections are stored.
+        store: where the corrections are stored.
         assignments: of all n faces, before clustering.
         fixed_identity: of all n faces, the identity that a face stays in, or `UNASSIGNED`.
         rows: rising rows of the faces that are clustered.
@@ -39,15 +39,15 @@ def build_constraints(
         The constraints, and the identity of each of the first s seeds. These are locked: no two of them are ever
         joined. The seeds after them are faces that the user marked as the same and that are in no fixed identity.
     """
-    must_link = marked_pairs(gallery, assignments.faces.ids[rows], same=True)
+    must_link = marked_pairs(store, assignments.faces.ids[rows], same=True)
     seeds, seed_identities = _seeds(fixed_identity[rows], must_link)
     locked: Bool[np.ndarray, " s"] = np.arange(int(seeds.max(initial=UNASSIGNED)) + 1) < len(seed_identities)
-    cannot_link = cannot_link_pairs(gallery, assignments, fixed_identity, rows)
+    cannot_link = cannot_link_pairs(store, assignments, fixed_identity, rows)
     return Constraints(seeds, locked, cannot_link[~are_together(cannot_link, seeds)]), seed_identities
 
 
 def cannot_link_pairs(
-    gallery: Store,
+    store: Store,
     assignments: GalleryAssignments,
     fixed_identity: Int64[np.ndarray, " n"],
     rows: Int64[np.ndarray, " m"],
@@ -58,7 +58,7 @@ def cannot_link_pairs(
     stay together, so one of them represents it. If no face is fixed in the identity, any of its previous faces may
     receive its number again, so each of them counts.
     """
-    with gallery.read() as repository:
+    with store.read() as repository:
         rejections = repository.constraints.rejections()
     ids = assignments.faces.ids[rows]
     identities, first_rows = np.unique(fixed_identity[rows], return_index=True)
@@ -73,8 +73,8 @@ def cannot_link_pairs(
     ]
     return np.concatenate(
         [
-            _indices_of_pairs(gallery_photo_pairs(gallery, assignments.faces), rows),
-            marked_pairs(gallery, ids, same=False),
+            _indices_of_pairs(gallery_photo_pairs(store, assignments.faces), rows),
+            marked_pairs(store, ids, same=False),
             _indices_of_pairs(rejected, ids),
         ]
     )
@@ -130,9 +130,9 @@ def same_photo_pairs(photos: Int64[np.ndarray, " m"]) -> Int64[np.ndarray, "p 2"
     return np.concatenate([np.empty((0, 2), np.int64), *pairs])
 
 
-def gallery_photo_pairs(gallery: Store, faces: EmbeddingTable) -> Int64[np.ndarray, "p 2"]:
+def gallery_photo_pairs(store: Store, faces: EmbeddingTable) -> Int64[np.ndarray, "p 2"]:
     """List all pairs of a gallery's rows that are faces of one photo; cached until its faces change."""
-    return gallery.cached("pairs in one photo", faces.revision, lambda: same_photo_pairs(faces.photo_ids))
+    return store.cached("pairs in one photo", faces.revision, lambda: same_photo_pairs(faces.photo_ids))
 
 
 def are_together(pairs: Int64[np.ndarray, "p 2"], identity: Int64[np.ndarray, " n"]) -> Bool[np.ndarray, " p"]:
@@ -166,9 +166,9 @@ def _seconds_between(start: str, end: str) -> float:
     return (datetime.fromisoformat(end) - datetime.fromisoformat(start)).total_seconds()
 
 
-def marked_pairs(gallery: Store, ids: Int64[np.ndarray, " m"], *, same: bool) -> Int64[np.ndarray, "p 2"]:
+def marked_pairs(store: Store, ids: Int64[np.ndarray, " m"], *, same: bool) -> Int64[np.ndarray, "p 2"]:
     """List the pairs of indices into the rising `ids` that the user marked as one individual, or as different ones."""
-    with gallery.read() as repository:
+    with store.read() as repository:
         return _indices_of_pairs(repository.constraints.pairs(same=same), ids)
 
 

@@ -13,7 +13,7 @@ from familiar.gallery.store.store import Store
 
 
 @contextlib.contextmanager
-def decision(gallery: Store, kind: str, *, faces_change: bool = False) -> Generator[Repository, None, None]:
+def decision(store: Store, kind: str, *, faces_change: bool = False) -> Generator[Repository, None, None]:
     """Run a transaction whose changes `undo` can restore. One that changes nothing leaves no entry in the log.
 
     Within another decision it is a part of that one.
@@ -22,28 +22,28 @@ def decision(gallery: Store, kind: str, *, faces_change: bool = False) -> Genera
     `same.automatic_calibration`).
 
     Args:
-        gallery: to write to.
+        store: to write to.
         kind: the command, as the log lists it.
         faces_change: as in `Store.write`.
     """
-    with gallery.write(faces_change=faces_change) as repository:
+    with store.write(faces_change=faces_change) as repository:
         if repository.undo_log.is_recording():
             yield repository
             return
         number = repository.undo_log.open_decision(kind, datetime.now(UTC).isoformat(timespec="seconds"))
         yield repository
-        learn_if_due(gallery, repository)
+        learn_if_due(store, repository)
         repository.undo_log.close_decision(number)
-        calibrate_if_due(gallery, repository, _key(repository, number))
+        calibrate_if_due(store, repository, _key(repository, number))
 
 
-def undo(gallery: Store, expected: int | None = None) -> Decision:
+def undo(store: Store, expected: int | None = None) -> Decision:
     """Undo the last decision: restore every row that it changed.
 
     What was forgotten since stays forgotten, and so does a deleted face whose photo has been edited since.
 
     Args:
-        gallery: to write to.
+        store: to write to.
         expected: the number that the last decision must have (None: any).
 
     Returns:
@@ -53,10 +53,10 @@ def undo(gallery: Store, expected: int | None = None) -> Decision:
         NotInGallery: there is nothing to undo.
         Contradiction: the last decision is not the expected one; nothing was undone.
     """
-    with gallery.write() as repository:
-        entries = decisions(gallery, limit=1)
+    with store.write() as repository:
+        entries = decisions(store, limit=1)
         if not entries:
-            raise NotInGallery(f"{gallery.folder}: nothing to undo")
+            raise NotInGallery(f"{store.folder}: nothing to undo")
         last = entries[0]
         if expected not in (None, last.number):
             raise Contradiction(
@@ -68,13 +68,13 @@ def undo(gallery: Store, expected: int | None = None) -> Decision:
             repository.settings.mark_faces_clustered(0)
         repository.undo_log.delete(last.number)
         repository.events.add("undone")
-        restore_previous_calibration(gallery, repository, _key(repository, last.number))
+        restore_previous_calibration(store, repository, _key(repository, last.number))
     return last
 
 
-def decisions(gallery: Store, limit: int = 20) -> list[Decision]:
+def decisions(store: Store, limit: int = 20) -> list[Decision]:
     """List the last decisions that can be undone, newest first."""
-    with gallery.read() as repository:
+    with store.read() as repository:
         return [Decision(*row) for row in repository.undo_log.last_decisions(limit)]
 
 

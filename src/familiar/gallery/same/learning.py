@@ -21,27 +21,27 @@ RELEARN_FACTOR = 2
 """So many times as many confirmed individuals as the last time: or every answer would change all similarities."""
 
 
-def learn_if_due(gallery: Store, repository: Repository) -> None:
+def learn_if_due(store: Store, repository: Repository) -> None:
     """Choose the faces to learn from if five individuals have two confirmed faces, or twice as many as the last time.
 
     Args:
-        gallery: the gallery to change.
+        store: the gallery to change.
         repository: of the open decision.
     """
     individuals = sum(count > 1 for count in repository.assignments.confirmed_counts())
     if individuals < max(MIN_IDENTITIES, RELEARN_FACTOR * repository.learned_faces.count_identities()):
         return
-    assignments = load_assignments(gallery)
+    assignments = load_assignments(store)
     rows = _with_a_second(assignments, confirmed_rows(assignments))
     selected = rows[select_faces(assignments.identity[rows], MAX_FACES)]
     repository.learned_faces.replace(assignments.faces.ids[selected].tolist())
 
 
-def learned_rows(gallery: Store) -> Int64[np.ndarray, " k"]:
+def learned_rows(store: Store) -> Int64[np.ndarray, " k"]:
     """List the rows of the faces that the gallery learned from and that are still confirmed, rising."""
-    with gallery.read() as repository:
+    with store.read() as repository:
         faces = np.array(repository.learned_faces.all(), np.int64)
-    assignments = load_assignments(gallery)
+    assignments = load_assignments(store)
     return _with_a_second(assignments, np.intersect1d(assignments.faces.rows_of(faces), confirmed_rows(assignments)))
 
 

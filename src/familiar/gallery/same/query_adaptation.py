@@ -45,20 +45,20 @@ class AdaptedQuery:
         return self.adapted[np.searchsorted(np.flatnonzero(self.assignments.domain == self.domain), rows)]
 
 
-def center_query(gallery: Store, query: Float32[np.ndarray, " d"]) -> AdaptedQuery:
+def center_query(store: Store, query: Float32[np.ndarray, " d"]) -> AdaptedQuery:
     """Subtract from a query what is subtracted from the gallery's faces of its part; it is not adapted to a domain."""
-    faces = gallery.faces_at(len(query))
+    faces = store.faces_at(len(query))
     part = faces.part_of_query(query)
     return AdaptedQuery(
-        replace(load_assignments(gallery), faces=faces),
+        replace(load_assignments(store), faces=faces),
         part,
-        calibration_at(gallery, len(query), part),
-        clustering_calibration(gallery, part).threshold,
+        calibration_at(store, len(query), part),
+        clustering_calibration(store, part).threshold,
         faces.center_query(query),
     )
 
 
-def adapt_query(gallery: Store, centered: AdaptedQuery) -> AdaptedQuery:
+def adapt_query(store: Store, centered: AdaptedQuery) -> AdaptedQuery:
     """Assign a query to a domain of the gallery, and whiten it together with the faces of that domain."""
     assignments, query = centered.assignments, centered.query
 
@@ -66,7 +66,7 @@ def adapt_query(gallery: Store, centered: AdaptedQuery) -> AdaptedQuery:
         rows = np.flatnonzero(assignments.domain != IN_DOMAIN)
         return domain_centroids(assignments.faces.unit_rows(rows), assignments.domain[rows])
 
-    centroids = gallery.cached(f"domain centroids at {len(query)}", gallery.revision, compute_centroids)
+    centroids = store.cached(f"domain centroids at {len(query)}", store.revision, compute_centroids)
     (domain,) = assign_domain(query[None], centroids).tolist()
     if domain == IN_DOMAIN:
         return centered

@@ -30,9 +30,9 @@ class GalleryEvent:
     merged: int | None = None
 
 
-def list_events(gallery: Store, since: int, limit: int) -> list[GalleryEvent]:
+def list_events(store: Store, since: int, limit: int) -> list[GalleryEvent]:
     """List what was enrolled, named, merged and undone after an event, oldest first."""
-    with gallery.read() as repository:
+    with store.read() as repository:
         names = repository.identities.names()
         return [
             GalleryEvent(

@@ -53,11 +53,11 @@ class SyncResult:
     removed: int
 
 
-def use_external_index(gallery: Store, address: str) -> None:
+def use_external_index(store: Store, address: str) -> None:
     """Remember the index that a gallery is searched with from now on; `sync_external_index` fills it.
 
     Args:
-        gallery: the gallery.
+        store: the gallery.
         address: "milvus:" and the URI of a server or the path of a file.
 
     Raises:
@@ -68,32 +68,32 @@ def use_external_index(gallery: Store, address: str) -> None:
         raise FamiliarError(f"an index is given as milvus:http://HOST:19530 or milvus:FILE.db, got {address!r}")
     uri = address.removeprefix(PREFIX)
     external = ExternalIndex(address if "://" in uri else f"{PREFIX}{Path(uri).absolute()}")
-    with _open(gallery, external):  # refused before it is remembered
-        external.save(gallery.folder)
+    with _open(store, external):  # refused before it is remembered
+        external.save(store.folder)
 
 
-def drop_external_index(gallery: Store) -> None:
+def drop_external_index(store: Store) -> None:
     """Remove a gallery's collections from indexes outside its folder, and search without one from now on.
 
     Raises:
         IndexUnavailable: one cannot be reached.
     """
-    external = read_external_index(gallery.folder)
+    external = read_external_index(store.folder)
     if external is not None:
-        with _open(gallery, external) as index:
+        with _open(store, external) as index:
             index.drop()
-        forget_external_index(gallery.folder)
-    with index_lock(gallery.folder):
-        drop_unused_collections(gallery.folder, _uid(gallery), gallery.space.embedding_dim)
+        forget_external_index(store.folder)
+    with index_lock(store.folder):
+        drop_unused_collections(store.folder, _uid(store), store.space.embedding_dim)
 
 
 def sync_external_index(
-    gallery: Store, on_rows: Callable[[int, int], None] = lambda _done, _all: None
+    store: Store, on_rows: Callable[[int, int], None] = lambda _done, _all: None
 ) -> SyncResult | None:
     """Make a gallery's index outside its folder equal to the database, whatever it has now.
 
     Args:
-        gallery: the gallery.
+        store: the gallery.
         on_rows: called with the numbers of vectors written and to be written.
 
     Returns:
@@ -103,76 +103,76 @@ def sync_external_index(
         IndexUnavailable: it cannot be reached. The gallery is as it was, and what was written stays.
         GalleryBusy: the gallery was repaired or restored meanwhile.
     """
-    external = read_external_index(gallery.folder)
+    external = read_external_index(store.folder)
     if external is None:
         return None
-    uid, dim = _uid(gallery), gallery.space.embedding_dim
-    with index_lock(gallery.folder):
+    uid, dim = _uid(store), store.space.embedding_dim
+    with index_lock(store.folder):
         try:
-            drop_unused_collections(gallery.folder, uid, dim)
+            drop_unused_collections(store.folder, uid, dim)
         except IndexUnavailable as error:
             log.warning("%s; what an earlier state of the gallery has there is removed later", error)
     with open_index(external.address, uid, dim) as index:
-        with index_lock(gallery.folder):
-            _check_uid(gallery, uid)
-            record_collection(gallery.folder, MilvusCollection(external.address, uid))
+        with index_lock(store.folder):
+            _check_uid(store, uid)
+            record_collection(store.folder, MilvusCollection(external.address, uid))
             index.create()
         versions = index.versions()  # before the database is read: what another process adds meanwhile is not removed
-        with gallery.read() as repository:
+        with store.read() as repository:
             species: list[str | None] = repository.faces.species()
-            faces, centered = gallery.stored_faces(), gallery.faces()
+            faces, centered = store.stored_faces(), store.faces()
         means = tuple(map(pack_centering, centered.centerings))
         index_means = external.index_means if _are_close(external.index_means, means) else means
         external = replace(external, faces_revision=None, means=means, index_means=index_means)
         current = _versions(faces, species, index_means)
         rows = np.flatnonzero([versions.get(key) != version for key, version in current.items()])
-        with index_lock(gallery.folder):
-            if _existing(gallery, uid, faces) == current.keys():  # else the means are of forgotten faces, too
-                external.save(gallery.folder)
+        with index_lock(store.folder):
+            if _existing(store, uid, faces) == current.keys():  # else the means are of forgotten faces, too
+                external.save(store.folder)
         for start in range(0, len(rows), WRITTEN_ROWS):
             part = rows[start : start + WRITTEN_ROWS]
-            vectors = gallery.space.center(faces.unit_rows(part), [*map(unpack_centering, index_means)])
+            vectors = store.space.center(faces.unit_rows(part), [*map(unpack_centering, index_means)])
             entries = [
                 Row(key, vector, current[key], species[int(row)] or "")
                 for row, key, vector in zip(part.tolist(), faces.ids[part].tolist(), vectors, strict=True)
             ]
-            with index_lock(gallery.folder):
-                existing = _existing(gallery, uid, faces)
+            with index_lock(store.folder):
+                existing = _existing(store, uid, faces)
                 index.write([entry for entry in entries if entry.key in existing])
             on_rows(start + len(part), len(rows))
         removed = versions.keys() - current.keys()
         index.remove(removed)
         if len(rows) or removed:
             index.flush()
-    with index_lock(gallery.folder):
-        if _existing(gallery, uid, faces) == current.keys():
-            replace(external, faces_revision=faces.revision).save(gallery.folder)
+    with index_lock(store.folder):
+        if _existing(store, uid, faces) == current.keys():
+            replace(external, faces_revision=faces.revision).save(store.folder)
             return SyncResult(len(current), len(rows), len(removed))
-    return sync_external_index(gallery, on_rows)  # some faces were forgotten meanwhile
+    return sync_external_index(store, on_rows)  # some faces were forgotten meanwhile
 
 
-def check_external_index(gallery: Store) -> list[str]:
+def check_external_index(store: Store) -> list[str]:
     """Compare a gallery's index outside its folder with the database, and describe what differs.
 
     Raises:
         BadGallery: it cannot be read which index the gallery has.
     """
-    external = read_external_index(gallery.folder)
+    external = read_external_index(store.folder)
     unused = [
         f"{address}: still has the collection of an earlier state of this gallery; remove it with: familiar gallery "
-        f"index {gallery.folder}; or if that Milvus is gone for good, delete {gallery.folder / COLLECTIONS_FILE}"
-        for address, _ in unused_collections(gallery.folder, _uid(gallery))
+        f"index {store.folder}; or if that Milvus is gone for good, delete {store.folder / COLLECTIONS_FILE}"
+        for address, _ in unused_collections(store.folder, _uid(store))
     ]
     if external is None:
         return unused
-    remedy = f"mend it with: familiar gallery index {gallery.folder}"
+    remedy = f"mend it with: familiar gallery index {store.folder}"
     try:
-        with _open(gallery, external) as index:
+        with _open(store, external) as index:
             versions = index.versions()
     except FamiliarError as error:
         return [f"the index cannot be compared with the gallery: {error}", *unused]
-    with gallery.read() as repository:
-        current = _versions(gallery.stored_faces(), repository.faces.species(), external.index_means)
+    with store.read() as repository:
+        current = _versions(store.stored_faces(), repository.faces.species(), external.index_means)
     counts = {
         "are missing": len(current.keys() - versions.keys()),
         "are no longer in the gallery": len(versions.keys() - current.keys()),
@@ -183,12 +183,12 @@ def check_external_index(gallery: Store) -> list[str]:
 
 
 def search_external_index(
-    gallery: Store, query: Float32[np.ndarray, " d"], k: int, only: Filter
+    store: Store, query: Float32[np.ndarray, " d"], k: int, only: Filter
 ) -> tuple[Int64[np.ndarray, " hits"], Float32[np.ndarray, " hits"]] | None:
     """Find the faces most similar to a query without reading all embeddings from the database.
 
     Args:
-        gallery: the gallery.
+        store: the gallery.
         query: unit vector of the gallery's whole length.
         k: maximum number of faces.
         only: restricts the search.
@@ -197,15 +197,15 @@ def search_external_index(
         Faces and their exact similarities, most similar first. None if this has to be searched otherwise: there is no
         such index, it is behind the gallery or unreachable, or the filter leaves too many faces to name them.
     """
-    external = read_external_index(gallery.folder)
+    external = read_external_index(store.folder)
     if external is None:
         return None
-    with gallery.read() as repository:
+    with store.read() as repository:
         if external.faces_revision != repository.settings.faces_revision():
             log.warning(
                 "%s is behind the gallery, so every face is compared; run: familiar gallery index %s",
                 external.address,
-                gallery.folder,
+                store.folder,
             )
             return None
         passing = None if only.empty else repository.faces.filtered(*astuple(only))
@@ -213,15 +213,15 @@ def search_external_index(
             if replace(only, species=None) != NO_FILTER:
                 return None
             try:
-                index = gallery.cached("external index", external.address, lambda: _open(gallery, external))
-                centered = gallery.space.center(query[None], [*map(unpack_centering, external.index_means)])[0]
+                index = store.cached("external index", external.address, lambda: _open(store, external))
+                centered = store.space.center(query[None], [*map(unpack_centering, external.index_means)])[0]
                 passing = index.search(centered, k + EXTRA, group=only.species).tolist()
             except IndexUnavailable as error:
                 log.warning("%s, so every face is compared", error)
                 return None
-        stored, space = repository.faces.embeddings(passing), gallery.space
+        stored, space = repository.faces.embeddings(passing), store.space
         faces = np.array([face for face, _ in stored], np.int64)
-        encoded = np.frombuffer(b"".join(blob for _, blob in stored), gallery.embedding_dtype)
+        encoded = np.frombuffer(b"".join(blob for _, blob in stored), store.embedding_dtype)
         vectors = encoded.reshape(-1, space.embedding_dim).astype(np.float32)
         same_part = space.part_of(vectors) == space.part_of(query[None])[0]
         faces, vectors = faces[same_part], vectors[same_part]
@@ -251,28 +251,28 @@ def _are_close(older: Sequence[Any], newer: Sequence[Any]) -> bool:
     return all(np.linalg.norm(old - new, axis=1).max() <= MAX_MEANS_SHIFT for old, new in pairs)
 
 
-def _open(gallery: Store, external: ExternalIndex) -> MilvusIndex:
-    return open_index(external.address, _uid(gallery), gallery.space.embedding_dim)
+def _open(store: Store, external: ExternalIndex) -> MilvusIndex:
+    return open_index(external.address, _uid(store), store.space.embedding_dim)
 
 
-def _uid(gallery: Store) -> str:
-    with gallery.read() as repository:
+def _uid(store: Store) -> str:
+    with store.read() as repository:
         return repository.settings.uid()
 
 
-def _check_uid(gallery: Store, uid: str) -> None:
-    if _uid(gallery) != uid:
-        raise GalleryBusy(f"{gallery.folder}: the gallery was repaired or restored just now; try again")
+def _check_uid(store: Store, uid: str) -> None:
+    if _uid(store) != uid:
+        raise GalleryBusy(f"{store.folder}: the gallery was repaired or restored just now; try again")
 
 
-def _existing(gallery: Store, uid: str, faces: EmbeddingTable) -> set[int]:
+def _existing(store: Store, uid: str, faces: EmbeddingTable) -> set[int]:
     """Return which faces the gallery still has, within `index_lock`: so none of them is forgotten before it is written.
 
     Raises:
         GalleryBusy: the gallery was replaced by one that may have other faces of these ids.
     """
-    with gallery.read() as repository:
-        _check_uid(gallery, uid)
+    with store.read() as repository:
+        _check_uid(store, uid)
         if repository.settings.faces_revision() == faces.revision:
             return set(faces.ids.tolist())
         return set(repository.faces.ids()).intersection(faces.ids.tolist())

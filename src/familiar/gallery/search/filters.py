@@ -48,9 +48,9 @@ class Filter:
 NO_FILTER = Filter()
 
 
-def filter_mask(gallery: Store, faces: EmbeddingTable, only: Filter) -> Bool[np.ndarray, " n"]:
+def filter_mask(store: Store, faces: EmbeddingTable, only: Filter) -> Bool[np.ndarray, " n"]:
     """Mark the faces that pass a filter that is not empty."""
-    with gallery.read() as repository:
+    with store.read() as repository:
         passing = repository.faces.filtered(*astuple(only))
     mask = np.zeros(len(faces.ids), np.bool_)
     mask[faces.rows_of(np.array(passing, np.int64))] = True

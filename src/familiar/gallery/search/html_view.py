@@ -29,64 +29,64 @@ Described: TypeAlias = tuple[tuple[int, ...], tuple[str, ...]]
 Item: TypeAlias = Hit | Match | IdentitySummary | Question | GalleryFace | int
 
 
-def gallery_text(gallery: Store) -> str:
+def gallery_text(store: Store) -> str:
     """Describe a gallery in a line. No face is loaded."""
-    if not gallery.is_open:
-        return f"{gallery.folder}, closed"
+    if not store.is_open:
+        return f"{store.folder}, closed"
     try:
-        with gallery.read() as repository:
+        with store.read() as repository:
             photos, faces = repository.photos.count(), repository.faces.count()
             identities = len(repository.identities.numbers())
     except FamiliarError as error:
-        return f"{gallery.folder}, cannot be read: {error}"
+        return f"{store.folder}, cannot be read: {error}"
     counted = pluralize(photos, "photo"), pluralize(faces, "face"), pluralize(identities, "identity")
-    return f"{gallery.folder}, {', '.join(counted)}"
+    return f"{store.folder}, {', '.join(counted)}"
 
 
-def gallery_html(gallery: Store) -> str:
+def gallery_html(store: Store) -> str:
     """Describe a gallery: its counts, model and thresholds, and its largest identities with some of their faces.
 
     Args:
-        gallery: to describe. One that is closed or cannot be read is described as such.
+        store: to describe. One that is closed or cannot be read is described as such.
     """
-    values: dict[str, Any] = {"folder": str(gallery.folder), "is_open": gallery.is_open, "error": None}
-    if gallery.is_open:
+    values: dict[str, Any] = {"folder": str(store.folder), "is_open": store.is_open, "error": None}
+    if store.is_open:
         try:
-            with gallery.read():
-                values |= _gallery_values(gallery)
+            with store.read():
+                values |= _gallery_values(store)
         except Exception as error:  # a notebook would show a traceback in place of the value
             values["error"] = str(error) or type(error).__name__
     return notebook_html(_TEMPLATES, "gallery.html", **values)
 
 
-def items_html(gallery: Store, items: Iterable[Item]) -> str:
+def items_html(store: Store, items: Iterable[Item]) -> str:
     """Show the faces of what a gallery returned.
 
     Args:
-        gallery: it was returned by.
+        store: it was returned by.
         items: search hits, matches, identities, questions, faces, or numbers of faces. The first 24 are shown.
     """
     listed = list(items)
-    tiles = _tiles(gallery, [_describe(item) for item in listed[:ITEMS_SHOWN]])
+    tiles = _tiles(store, [_describe(item) for item in listed[:ITEMS_SHOWN]])
     return notebook_html(_TEMPLATES, "items.html", tiles=tiles, hidden=len(listed) - ITEMS_SHOWN)
 
 
-def _gallery_values(gallery: Store) -> dict[str, Any]:
-    identities = identity_summaries(gallery, limit=IDENTITIES_SHOWN)
-    numbers = counts(gallery)
+def _gallery_values(store: Store) -> dict[str, Any]:
+    identities = identity_summaries(store, limit=IDENTITIES_SHOWN)
+    numbers = counts(store)
     return {
-        "facts": _facts(gallery, numbers),
-        "thresholds": _thresholds(gallery),
-        "clustering": _clustering(gallery) if 0 < numbers.faces <= ALBUM_FACES else [],
-        "tiles": _tiles(gallery, [(each.best[:FACES_SHOWN], _describe(each)[1]) for each in identities]),
+        "facts": _facts(store, numbers),
+        "thresholds": _thresholds(store),
+        "clustering": _clustering(store) if 0 < numbers.faces <= ALBUM_FACES else [],
+        "tiles": _tiles(store, [(each.best[:FACES_SHOWN], _describe(each)[1]) for each in identities]),
         "hidden": numbers.named + numbers.unnamed - len(identities),
     }
 
 
-def _facts(gallery: Store, numbers: Counts) -> list[tuple[str, str]]:
+def _facts(store: Store, numbers: Counts) -> list[tuple[str, str]]:
     named = f"{numbers.named:,} with a name" if numbers.named or numbers.unnamed else "none clustered yet"
     models: list[tuple[str, str]] = []
-    for part in gallery.space.part_spaces:
+    for part in store.space.part_spaces:
         species = f" for {', '.join(part.species)}" if part.species else ""
         models.append((f"model{species}", f"{part.space_id}, {part.embedding_dim} components"))
     return [
@@ -94,15 +94,15 @@ def _facts(gallery: Store, numbers: Counts) -> list[tuple[str, str]]:
         ("faces", f"{numbers.faces:,}, of which {numbers.unassigned:,} in no identity"),
         ("identities", f"{numbers.named + numbers.unnamed:,}, {named}"),
         *models,
-        ("embeddings", gallery.embedding_dtype.name),
+        ("embeddings", store.embedding_dtype.name),
     ]
 
 
-def _thresholds(gallery: Store) -> list[tuple[str, ...]]:
+def _thresholds(store: Store) -> list[tuple[str, ...]]:
     """Return a row of the thresholds of each part of the space."""
     rows: list[tuple[str, ...]] = []
-    for part, space in enumerate(gallery.space.part_spaces):
-        current, fitted = calibration(gallery, part), own_calibration(gallery, part)
+    for part, space in enumerate(store.space.part_spaces):
+        current, fitted = calibration(store, part), own_calibration(store, part)
         source = "this gallery" if fitted is not None else "the model" if current.fitted else "a guess: not calibrated"
         values = (current.high_precision, current.balanced, current.high_recall)
         species = f" ({', '.join(space.species)})" if space.species else ""
@@ -110,23 +110,23 @@ def _thresholds(gallery: Store) -> list[tuple[str, ...]]:
     return rows
 
 
-def _clustering(gallery: Store) -> list[str]:
+def _clustering(store: Store) -> list[str]:
     """Return the clustering threshold of each species."""
     return [
         f"{'' if each.species is None else f'{each.species} '}{_similarity(each.threshold)}"
-        for each in load_album(gallery).thresholds
+        for each in load_album(store).thresholds
     ]
 
 
-def _tiles(gallery: Store, described: Sequence[Described]) -> list[NotebookTile]:
-    pictures = _pictures(gallery, [face for faces, _ in described for face in faces])
+def _tiles(store: Store, described: Sequence[Described]) -> list[NotebookTile]:
+    pictures = _pictures(store, [face for faces, _ in described for face in faces])
     return [NotebookTile(tuple(pictures[face] for face in faces), lines) for faces, lines in described]
 
 
-def _pictures(gallery: Store, faces: Sequence[int]) -> dict[int, NotebookImage]:
+def _pictures(store: Store, faces: Sequence[int]) -> dict[int, NotebookImage]:
     """Return an image of each face, or what is shown in its place."""
     pictures = {face: NotebookImage(f"the gallery has no face {face}", label="no face") for face in faces}
-    with gallery.read() as repository:
+    with store.read() as repository:
         rows = repository.faces.rows(pictures)
     for row in rows:
         if not row.size_bytes:

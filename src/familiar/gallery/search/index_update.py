@@ -24,7 +24,7 @@ class IndexUpdate:
 
 
 def update_index(
-    gallery: Store,
+    store: Store,
     *,
     build: bool = True,
     on_rows: Callable[[int, int], None] = lambda _done, _all: None,
@@ -33,7 +33,7 @@ def update_index(
     """Write what has changed to the index outside the gallery's folder; without one, build that of a large gallery.
 
     Args:
-        gallery: the gallery.
+        store: the gallery.
         build: whether an index in the folder is built, which may take minutes.
         on_rows: called with the numbers of vectors written and to be written to an index outside the folder.
         on_build: called before an index in the folder is built.
@@ -45,13 +45,13 @@ def update_index(
         IndexUnavailable: the index outside the folder cannot be reached. The gallery has everything; the next call
             writes what is missing there.
     """
-    external = sync_external_index(gallery, on_rows)
+    external = sync_external_index(store, on_rows)
     if external is not None:
         return IndexUpdate(external)
-    if not build or not lacks_index(gallery):
+    if not build or not lacks_index(store):
         return IndexUpdate()
     if find_spec("usearch") is None:
         return IndexUpdate(lacks_usearch=True)
     on_build()
-    build_index(gallery)
+    build_index(store)
     return IndexUpdate()

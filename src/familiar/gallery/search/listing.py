@@ -20,31 +20,31 @@ from familiar.neighbors.whitening import whiten_to_domain
 SUMMARY_FACES = 4  # faces in an identity's summary
 
 
-def face(gallery: Store, number: int) -> GalleryFace:
+def face(store: Store, number: int) -> GalleryFace:
     """Return a face; raise NotInGallery if it does not exist."""
-    with gallery.read() as repository:
-        check_faces(gallery, [number])
+    with store.read() as repository:
+        check_faces(store, [number])
         return repository.faces.row(number)
 
 
-def photo(gallery: Store, number: int) -> GalleryPhoto:
+def photo(store: Store, number: int) -> GalleryPhoto:
     """Return a photo; raise NotInGallery if it does not exist."""
-    page = photos(gallery, after=max(0, number - 1), limit=1)
+    page = photos(store, after=max(0, number - 1), limit=1)
     if not page or page[0].photo != number:
-        raise NotInGallery(f"{gallery.folder}: has no photo {number}")
+        raise NotInGallery(f"{store.folder}: has no photo {number}")
     return page[0]
 
 
-def photos(gallery: Store, *, after: int = 0, before: int | None = None, limit: int = 100) -> list[GalleryPhoto]:
+def photos(store: Store, *, after: int = 0, before: int | None = None, limit: int = 100) -> list[GalleryPhoto]:
     """Return a page of photos.
 
     Args:
-        gallery: the gallery to list.
+        store: the gallery to list.
         after: only photos with a larger id, by rising id.
         before: if given, only photos with a smaller id instead, newest first.
         limit: maximum number of photos.
     """
-    with gallery.read() as repository:
+    with store.read() as repository:
         rows = repository.photos.page(after=after, before=before, limit=limit)
         faces = repository.faces.rows_in_photos(row.photo for row in rows)
     faces_by_photo = {number: tuple(group) for number, group in groupby(faces, key=lambda face: face.photo)}
@@ -55,7 +55,7 @@ def photos(gallery: Store, *, after: int = 0, before: int | None = None, limit: 
 
 
 def identity_summaries(
-    gallery: Store,
+    store: Store,
     *,
     named: bool | None = None,
     after: tuple[int, int] | None = None,
@@ -66,12 +66,12 @@ def identity_summaries(
     Identities without a name and a face are left out.
 
     Args:
-        gallery: the gallery to list.
+        store: the gallery to list.
         named: only identities that have a name (True) or have none (False).
         after: number of faces and identity number of the last identity of the previous page.
         limit: maximum number of identities.
     """
-    summaries = list(all_summaries(gallery).values())
+    summaries = list(all_summaries(store).values())
     start = 0 if after is None else bisect_right(summaries, (-after[0], after[1]), key=_order)
     listed = (
         each
@@ -81,27 +81,27 @@ def identity_summaries(
     return list(islice(listed, limit))
 
 
-def identity_summary(gallery: Store, identity: int) -> IdentitySummary:
+def identity_summary(store: Store, identity: int) -> IdentitySummary:
     """Return the summary of one identity; raise NotInGallery if it does not exist."""
-    with gallery.read():
-        check_identities(gallery, [identity])
-        return all_summaries(gallery)[identity]
+    with store.read():
+        check_identities(store, [identity])
+        return all_summaries(store)[identity]
 
 
-def face_confidences(gallery: Store, identity: int) -> list[AssignmentConfidence]:
+def face_confidences(store: Store, identity: int) -> list[AssignmentConfidence]:
     """Return all faces of an identity, those that fit best first; raise NotInGallery if it does not exist.
 
     They are ordered as they are clustered: by the similarity to the others as the album is measured (`load_album`). For
     the probability, a face is compared with the other faces of its domain. Where there is no other one, its similarity
     is 1 and its probability None. The prior of the probability is one half.
     """
-    with gallery.read() as repository:
-        check_identities(gallery, [identity])
-        assignments = load_assignments(gallery)
+    with store.read() as repository:
+        check_identities(store, [identity])
+        assignments = load_assignments(store)
         members = assignments.rows_of_identity(identity)
         faces = {face.face: face for face in repository.faces.rows_of_identity(identity)}
-        album = load_album(gallery)
-        models = [calibration(gallery, part) for part in range(len(gallery.space.part_spaces))]
+        album = load_album(store)
+        models = [calibration(store, part) for part in range(len(store.space.part_spaces))]
     scored: list[tuple[float, AssignmentConfidence]] = []
     groups: Int64[np.ndarray, "k 2"] = np.stack([assignments.domain, assignments.faces.parts], axis=1)[members]
     for domain, part in np.unique(groups, axis=0):
@@ -124,41 +124,41 @@ def face_confidences(gallery: Store, identity: int) -> list[AssignmentConfidence
     return [confidence for _, confidence in scored]
 
 
-def unassigned_faces(gallery: Store, *, after: int = 0, limit: int = 100) -> list[GalleryFace]:
+def unassigned_faces(store: Store, *, after: int = 0, limit: int = 100) -> list[GalleryFace]:
     """Return a page of the unassigned faces with an id above `after`, by rising id."""
-    with gallery.read() as repository:
-        assignments = load_assignments(gallery)
+    with store.read() as repository:
+        assignments = load_assignments(store)
         ids = assignments.faces.ids
         page = ids[(assignments.identity == UNASSIGNED) & (ids > after)][:limit].tolist()
         faces = repository.faces.rows(page)
     return sorted(faces, key=lambda face: face.face)
 
 
-def counts(gallery: Store) -> Counts:
+def counts(store: Store) -> Counts:
     """Count photos, faces and identities; cached until the gallery changes."""
-    with gallery.read():
-        return gallery.cached("counts", gallery.revision, lambda: _count(gallery))
+    with store.read():
+        return store.cached("counts", store.revision, lambda: _count(store))
 
 
-def names(gallery: Store, beginning: str, limit: int = 10) -> list[str]:
+def names(store: Store, beginning: str, limit: int = 10) -> list[str]:
     """List the names that begin with a text, ignoring case, in alphabetical order."""
     prefix = unify_spelling(beginning).casefold()
-    all_names = load_assignments(gallery).names.values()
+    all_names = load_assignments(store).names.values()
     return sorted((name for name in all_names if name.casefold().startswith(prefix)), key=str.casefold)[:limit]
 
 
-def all_summaries(gallery: Store) -> dict[int, IdentitySummary]:
+def all_summaries(store: Store) -> dict[int, IdentitySummary]:
     """Summarize all identities, by their numbers, in the order of `identity_summaries`.
 
     Those without a name and a face are among them. Cached until the gallery changes.
     """
-    with gallery.read():
-        return gallery.cached("summaries", gallery.revision, lambda: _summarize(gallery))
+    with store.read():
+        return store.cached("summaries", store.revision, lambda: _summarize(store))
 
 
-def _summarize(gallery: Store) -> dict[int, IdentitySummary]:
-    with gallery.read() as repository:
-        assignments, numbers = load_assignments(gallery), repository.identities.numbers()
+def _summarize(store: Store) -> dict[int, IdentitySummary]:
+    with store.read() as repository:
+        assignments, numbers = load_assignments(store), repository.identities.numbers()
     templates = compute_templates(assignments, np.arange(len(assignments.identity)), assignments.faces.unit_rows)
     central = central_faces(assignments, templates, SUMMARY_FACES)
     confirmed = np.bincount(templates.indices[assignments.by_user[templates.rows]], minlength=len(central))
@@ -177,10 +177,10 @@ def _order(summary: IdentitySummary) -> tuple[int, int]:
     return -summary.faces, summary.identity
 
 
-def _count(gallery: Store) -> Counts:
-    with gallery.read() as repository:
+def _count(store: Store) -> Counts:
+    with store.read() as repository:
         photo_count = repository.photos.count()
-        assignments = load_assignments(gallery)
+        assignments = load_assignments(store)
     assigned = assignments.identity[assignments.identity != UNASSIGNED]
     named = np.array(list(assignments.names), np.int64)
     return Counts(

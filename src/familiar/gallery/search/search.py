@@ -28,7 +28,7 @@ CANDIDATE_SHARE = 0.01  # of the faces: candidates by prefix, to be ranked by al
 
 
 def search_photos(
-    gallery: Store,
+    store: Store,
     query: Float32[np.ndarray, " d"],
     k: int = 10,
     *,
@@ -44,7 +44,7 @@ def search_photos(
     faces or more use their index if it is up to date (`build_index`); the rest compare every face.
 
     Args:
-        gallery: the gallery to search.
+        store: the gallery to search.
         query: unit vector in the gallery's space, of one of its lengths (`Space.lengths`). A shorter one is compared
             with the first components of every face.
         k: maximum number of hits, at least 1.
@@ -56,31 +56,31 @@ def search_photos(
         ValueError: k is below 1, the query is not a unit vector of such a length, or the prefix length is not valid.
     """
     _check_query(query, k)
-    with gallery.read():  # one snapshot, whatever other processes write
-        model = calibration_at(gallery, len(query), int(gallery.space.part_of(query[None])[0]))
-        is_whole = prefix is None and len(query) == gallery.space.embedding_dim
-        hits = search_external_index(gallery, query, k, only) if is_whole else None
+    with store.read():  # one snapshot, whatever other processes write
+        model = calibration_at(store, len(query), int(store.space.part_of(query[None])[0]))
+        is_whole = prefix is None and len(query) == store.space.embedding_dim
+        hits = search_external_index(store, query, k, only) if is_whole else None
         if hits is None:
-            hits = _search_faces(gallery, query, k, only, prefix)
-        return _hits(gallery, *hits, model)
+            hits = _search_faces(store, query, k, only, prefix)
+        return _hits(store, *hits, model)
 
 
 def _search_faces(
-    gallery: Store, query: Float32[np.ndarray, " d"], k: int, only: Filter, prefix: int | None
+    store: Store, query: Float32[np.ndarray, " d"], k: int, only: Filter, prefix: int | None
 ) -> tuple[Int64[np.ndarray, " hits"], Float32[np.ndarray, " hits"]]:
     """Find the faces most similar to a query, and their similarities, with the index in the folder if that helps."""
-    faces = gallery.faces_at(len(query))
+    faces = store.faces_at(len(query))
     part, queries = faces.part_of_query(query), faces.center_query(query)[None]
-    allowed = None if only.empty else filter_mask(gallery, faces, only)
+    allowed = None if only.empty else filter_mask(store, faces, only)
     if faces.space.parts:  # only faces of the same network can be compared
         allowed = (faces.parts == part) if allowed is None else allowed & (faces.parts == part)
     if prefix is not None and prefix < len(query):
-        prefixes = _prefixes(gallery, faces, prefix)
+        prefixes = _prefixes(store, faces, prefix)
         count = max(k, round(len(faces.ids) * CANDIDATE_SHARE))
         rows, similarity = brute_force.search_prefix(faces.embeddings, prefixes, queries, k, count, allowed)
         return faces.ids[rows[0]], similarity[0]
-    has_index = allowed is None and prefix is None and len(query) == gallery.space.embedding_dim
-    index = open_index(gallery) if has_index else None
+    has_index = allowed is None and prefix is None and len(query) == store.space.embedding_dim
+    index = open_index(store) if has_index else None
     try:
         candidates = None if index is None else faces.rows_of(index.search(queries, k + INDEX_EXTRA)[0][0])
     except KeyError:  # another process is erasing the index
@@ -93,7 +93,7 @@ def _search_faces(
 
 
 def search_identities(
-    gallery: Store,
+    store: Store,
     query: Float32[np.ndarray, " d"],
     k: int = 5,
     *,
@@ -108,7 +108,7 @@ def search_identities(
     `known` from one half on, or, if the model was never calibrated, from the clustering threshold on.
 
     Args:
-        gallery: the gallery to search.
+        store: the gallery to search.
         query: as for `search_photos`.
         k: maximum number of matches, at least 1.
         only: restricts the faces that count.
@@ -117,9 +117,9 @@ def search_identities(
         ValueError: k is below 1, or the query is not a unit vector of such a length.
     """
     _check_query(query, k)
-    with gallery.read():
-        adapted = adapt_query(gallery, center_query(gallery, query))
-        templates = _templates_to_compare(gallery, adapted, only)
+    with store.read():
+        adapted = adapt_query(store, center_query(store, query))
+        templates = _templates_to_compare(store, adapted, only)
     if not len(templates.numbers):
         return []
     assignments = adapted.assignments
@@ -141,27 +141,27 @@ def search_identities(
     return sorted(matches, key=lambda match: (-match.mean, -match.best, match.identity))[:k]
 
 
-def _templates_to_compare(gallery: Store, adapted: AdaptedQuery, only: Filter) -> Templates:
+def _templates_to_compare(store: Store, adapted: AdaptedQuery, only: Filter) -> Templates:
     """Compute the templates of the faces in the query's domain and part of the space that pass the filter."""
 
     def compute() -> Templates:
         assignments = adapted.assignments
         mask = (assignments.domain == adapted.domain) & (assignments.faces.parts == adapted.part)
         if not only.empty:
-            mask &= filter_mask(gallery, assignments.faces, only)
+            mask &= filter_mask(store, assignments.faces, only)
         return compute_templates(assignments, np.flatnonzero(mask), adapted.vectors)
 
     if only.empty and adapted.domain == IN_DOMAIN:
         key = f"templates of part {adapted.part} at {len(adapted.query)}"
-        return gallery.cached(key, gallery.revision, compute)
+        return store.cached(key, store.revision, compute)
     return compute()
 
 
-def verify(gallery: Store, query: Float32[np.ndarray, " d"], identity: int) -> VerificationResult:
+def verify(store: Store, query: Float32[np.ndarray, " d"], identity: int) -> VerificationResult:
     """Decide whether a query shows an identity, by the similarity to the mean of its faces.
 
     Args:
-        gallery: the gallery to search.
+        store: the gallery to search.
         query: unit vector of the gallery's model, or of a compatible one whose embeddings are longer or shorter.
         identity: its number.
 
@@ -174,16 +174,16 @@ def verify(gallery: Store, query: Float32[np.ndarray, " d"], identity: int) -> V
         FamiliarError: the identity has no face.
         ValueError: the query is not a unit vector of one of the gallery's lengths.
     """
-    check_identities(gallery, [identity])
+    check_identities(store, [identity])
     _check_query(query, 1)
-    query = gallery.truncate_query(query)
-    with gallery.read():
-        centered = center_query(gallery, query)
-        adapted = adapt_query(gallery, centered)
+    query = store.truncate_query(query)
+    with store.read():
+        centered = center_query(store, query)
+        adapted = adapt_query(store, centered)
     assignments, model = adapted.assignments, adapted.model
     members = assignments.rows_of_identity(identity)
     if not len(members):
-        raise FamiliarError(f"{gallery.folder}: #{identity} has no face to compare with")
+        raise FamiliarError(f"{store.folder}: #{identity} has no face to compare with")
     is_comparable = assignments.faces.parts[members] == adapted.part
     members = members[is_comparable] if is_comparable.any() else members  # else the photo shows another species
     rows = members[assignments.domain[members] == adapted.domain]
@@ -200,20 +200,20 @@ def verify(gallery: Store, query: Float32[np.ndarray, " d"], identity: int) -> V
 
 
 def verify_pair(
-    gallery: Store, first: Float32[np.ndarray, " d"], second: Float32[np.ndarray, " e"]
+    store: Store, first: Float32[np.ndarray, " d"], second: Float32[np.ndarray, " e"]
 ) -> VerificationResult:
     """Decide whether two embeddings show the same individual, by the gallery's means and calibration.
 
     Args:
-        gallery: whose model computed the embeddings.
+        store: whose model computed the embeddings.
         first: unit vector of one photo, of the gallery or not.
         second: unit vector of the other photo. Both are compared over the shortest length, the gallery's included.
     """
-    length = min(len(first), len(second), gallery.space.embedding_dim)
+    length = min(len(first), len(second), store.space.embedding_dim)
     first, second = (embedding_prefix(each[None], length)[0] for each in (first, second))
-    with gallery.read():
-        faces = gallery.faces_at(length)
-        model = calibration_at(gallery, length, faces.part_of_query(first))
+    with store.read():
+        faces = store.faces_at(length)
+        model = calibration_at(store, length, faces.part_of_query(first))
     return verify_embeddings(faces.center_query(first), faces.center_query(second), model)
 
 
@@ -226,48 +226,48 @@ def _odds(
     return np.exp(np.clip(model.slope * similarity + model.intercept, -500, 500)) / individuals
 
 
-def lacks_index(gallery: Store) -> bool:
+def lacks_index(store: Store) -> bool:
     """Tell whether a gallery is large enough for an index, but has none that is up to date."""
-    return len(gallery.faces().ids) >= INDEX_FROM and open_index(gallery) is None
+    return len(store.faces().ids) >= INDEX_FROM and open_index(store) is None
 
 
-def build_index(gallery: Store) -> None:
+def build_index(store: Store) -> None:
     """Build the HNSW index that searches galleries of 50,000 faces and more.
 
     Raises:
         FamiliarError: usearch is not installed.
     """
-    with gallery.read():
-        faces = gallery.faces()
-        version = _index_version(gallery)
+    with store.read():
+        faces = store.faces()
+        version = _index_version(store)
     index = HnswIndex.build(faces.embeddings, faces.ids)
-    with index_lock(gallery.folder):
-        if _index_version(gallery) != version:  # faces may have been forgotten while it was built
+    with index_lock(store.folder):
+        if _index_version(store) != version:  # faces may have been forgotten while it was built
             return
-        index.save(gallery.folder, version)
-    gallery.purge_deleted()  # if faces were forgotten while it was saved, and that did not wait
+        index.save(store.folder, version)
+    store.purge_deleted()  # if faces were forgotten while it was saved, and that did not wait
 
 
-def open_index(gallery: Store) -> HnswIndex | None:
+def open_index(store: Store) -> HnswIndex | None:
     """Open the index, or return None if there is none of exactly the gallery's current faces."""
-    with gallery.read():
-        faces = gallery.faces()
-        stamp = Stamp(len(faces.ids), _index_version(gallery))
+    with store.read():
+        faces = store.faces()
+        stamp = Stamp(len(faces.ids), _index_version(store))
     if len(faces.ids) < INDEX_FROM:
         return None
-    return gallery.cached("index", faces.revision, lambda: HnswIndex.open(gallery.folder, stamp))
+    return store.cached("index", faces.revision, lambda: HnswIndex.open(store.folder, stamp))
 
 
-def _index_version(gallery: Store) -> str:
-    with gallery.read() as repository:
+def _index_version(store: Store) -> str:
+    with store.read() as repository:
         return f"{repository.settings.uid()} {repository.settings.faces_revision()}"
 
 
-def _prefixes(gallery: Store, faces: EmbeddingTable, length: int) -> Float16[np.ndarray, "n p"]:
-    valid = gallery.space.prefixes
+def _prefixes(store: Store, faces: EmbeddingTable, length: int) -> Float16[np.ndarray, "n p"]:
+    valid = store.space.prefixes
     if length not in valid:
         raise ValueError(f"the prefix length must be one of the model's ({', '.join(map(str, valid))}), got {length}")
-    return gallery.cached(
+    return store.cached(
         f"prefix {length}", faces.revision, lambda: embedding_prefix(faces.unit_rows(), length).astype(np.float16)
     )
 
@@ -279,9 +279,9 @@ def _check_query(query: Float32[np.ndarray, " d"], k: int) -> None:
 
 
 def _hits(
-    gallery: Store, ids: Int64[np.ndarray, " k"], similarity: Float32[np.ndarray, " k"], model: Calibration
+    store: Store, ids: Int64[np.ndarray, " k"], similarity: Float32[np.ndarray, " k"], model: Calibration
 ) -> list[Hit]:
-    with gallery.read() as repository:
+    with store.read() as repository:
         individuals = repository.assignments.estimated_identities()
         row_of_face = {row.face: row for row in repository.faces.rows(ids.tolist())}
         rows = [row_of_face[face] for face in ids.tolist()]

@@ -68,29 +68,29 @@ class GalleryStatistics:
     decisions: tuple[Decision, ...]
 
 
-def gallery_statistics(gallery: Store) -> GalleryStatistics:
+def gallery_statistics(store: Store) -> GalleryStatistics:
     """Collect the statistics of a gallery, all of them at one moment."""
-    with gallery.read() as repository:
+    with store.read() as repository:
         photo_count, paths = repository.photos.count(), {row.face: row.path for row in repository.faces.rows()}
-        face_count, album, doubtful = len(gallery.faces().ids), load_album(gallery), doubtful_identities(gallery)
-        summaries = all_summaries(gallery).values()
+        face_count, album, doubtful = len(store.faces().ids), load_album(store), doubtful_identities(store)
+        summaries = all_summaries(store).values()
         return GalleryStatistics(
             photos=photo_count,
             faces=face_count,
             identities=tuple(_identity(each, paths, doubtful) for each in summaries),
             unassigned=face_count - sum(each.faces for each in summaries),
-            space=gallery.space,
-            clustering=clustering_calibration(gallery, album.main_part),
+            space=store.space,
+            clustering=clustering_calibration(store, album.main_part),
             thresholds=album.thresholds,
-            size_bytes=_size_bytes(gallery),
-            indexed=open_index(gallery) is not None,
-            decisions=tuple(decisions(gallery, MAX_DECISIONS)),
+            size_bytes=_size_bytes(store),
+            indexed=open_index(store) is not None,
+            decisions=tuple(decisions(store, MAX_DECISIONS)),
         )
 
 
-def _size_bytes(gallery: Store) -> int:
+def _size_bytes(store: Store) -> int:
     total = 0
-    for path in gallery.folder.iterdir():
+    for path in store.folder.iterdir():
         with contextlib.suppress(FileNotFoundError):  # other processes may delete temporary files
             total += path.stat().st_size
     return total

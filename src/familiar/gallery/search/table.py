@@ -20,7 +20,7 @@ from familiar.gallery.store.store import Store
 EmbeddingDtype = Literal["float16", "float32"]
 
 
-def face_table(gallery: Store, embedding_dtype: EmbeddingDtype | None = None) -> DataTable:
+def face_table(store: Store, embedding_dtype: EmbeddingDtype | None = None) -> DataTable:
     """Return a table with a row for each face, by rising number.
 
     Its columns are face, photo, path, identity, name, confirmed, species, score, quality, left_px, top_px, right_px,
@@ -28,11 +28,11 @@ def face_table(gallery: Store, embedding_dtype: EmbeddingDtype | None = None) ->
     belong to which of its parts.
 
     Args:
-        gallery: to read.
+        store: to read.
         embedding_dtype: of the embeddings; None: as they are stored, without copying them.
     """
-    with gallery.read() as repository:  # one snapshot
-        stored = gallery.stored_faces()
+    with store.read() as repository:  # one snapshot
+        stored = store.stored_faces()
         faces = sorted(repository.faces.rows(), key=lambda row: row.face)
     boxes: Float64[np.ndarray, "n 4"] = np.array([row.box_xyxy_px for row in faces], np.float64).reshape(-1, 4)
     spaces, space_id = stored.space.part_spaces, stored.space.space_id
@@ -59,14 +59,14 @@ def face_table(gallery: Store, embedding_dtype: EmbeddingDtype | None = None) ->
     return DataTable(columns, {"space_id": space_id, "components": components})
 
 
-def embedding_matrix(gallery: Store, *, centered: bool = False) -> Float[np.ndarray, "n d"]:
+def embedding_matrix(store: Store, *, centered: bool = False) -> Float[np.ndarray, "n d"]:
     """Return the embeddings of all faces, by rising number: a read-only view of what the gallery has in memory.
 
     Args:
-        gallery: to read.
+        store: to read.
         centered: less the means that the gallery subtracts before it compares faces, if its model has any.
     """
-    return read_only((gallery.faces() if centered else gallery.stored_faces()).embeddings)
+    return read_only((store.faces() if centered else store.stored_faces()).embeddings)
 
 
 def as_unit_rows(embeddings: Any) -> Float32[np.ndarray, "n d"]:

@@ -37,7 +37,7 @@ def require_sha256(path: Path) -> bytes:
         raise UnreadablePhoto(f"{path}: {error.strerror}") from error
 
 
-def photos_at_path(gallery: Store, path: Path | str, sha256: bytes | None) -> list[int]:
+def photos_at_path(store: Store, path: Path | str, sha256: bytes | None) -> list[int]:
     """Return the numbers of the photos that a path means; none if nothing was enrolled from there.
 
     This is the photo that was enrolled from there and whose content the file has; or, if the file is gone, the only one
@@ -45,14 +45,14 @@ def photos_at_path(gallery: Store, path: Path | str, sha256: bytes | None) -> li
     it are returned.
 
     Args:
-        gallery: of the photos.
+        store: of the photos.
         path: absolute, relative, or through links.
         sha256: of the file at the path, from `file_sha256`.
 
     Raises:
         Contradiction: the file has other content; or it is gone, and several photos were enrolled from there.
     """
-    with gallery.read() as repository:
+    with store.read() as repository:
         rows = _enrolled_from(repository, path)
         if unchanged := [row.photo for row in rows if row.sha256 == sha256]:
             return unchanged

@@ -76,11 +76,11 @@ class RestoreResult:
     previous: Path | None
 
 
-def backup(gallery: Store, file: Path) -> BackupResult:
+def backup(store: Store, file: Path) -> BackupResult:
     """Write a gallery into one file, as it is at one moment, while others may go on writing; then verify the file.
 
     Args:
-        gallery: the gallery.
+        store: the gallery.
         file: must not exist. Its folder needs room for the gallery's database twice.
 
     Raises:
@@ -93,11 +93,11 @@ def backup(gallery: Store, file: Path) -> BackupResult:
     try:
         with draft_folder(file.absolute().parent) as draft:
             for _ in range(_MAX_ATTEMPTS):
-                uploads = _write(gallery, draft, draft / "backup")
+                uploads = _write(store, draft, draft / "backup")
                 if uploads is not None:
                     break
             else:
-                raise GalleryBusy(f"{gallery.folder}: photos are being forgotten; try again when that is done")
+                raise GalleryBusy(f"{store.folder}: photos are being forgotten; try again when that is done")
             photos, faces = _unpack(draft / "backup", draft / "verified", unpack_uploads=False)
             fsync_file(draft / "backup")
             publish(draft / "backup", file.absolute())
@@ -161,8 +161,8 @@ def _put_in_place(draft: Path, folder: Path) -> Path | None:
             publish(finished, folder / DATABASE)
             return None
         try:
-            with Store(folder) as gallery:
-                previous = _copy_before_restore(gallery)
+            with Store(folder) as store:
+                previous = _copy_before_restore(store)
         except CorruptGallery:
             previous = recovery.copy_damaged(folder)
             if previous is None:
@@ -173,14 +173,14 @@ def _put_in_place(draft: Path, folder: Path) -> Path | None:
         return previous
 
 
-def _copy_before_restore(gallery: Store) -> Path | None:
+def _copy_before_restore(store: Store) -> Path | None:
     """Copy the gallery as it is; return None if it has no photo, or its automatic copies are switched off."""
-    previous = gallery.make_automatic_copy(_BEFORE_RESTORE)
-    with gallery.read() as repository:
+    previous = store.make_automatic_copy(_BEFORE_RESTORE)
+    with store.read() as repository:
         is_due = repository.photos.count() and repository.settings.retention()
     if previous is None and is_due:
         raise CannotWrite(
-            f"{gallery.folder}: the gallery as it is could not be copied before the restore; nothing was changed. Make "
+            f"{store.folder}: the gallery as it is could not be copied before the restore; nothing was changed. Make "
             "room on the disk, and try again"
         )
     return previous
@@ -201,19 +201,19 @@ def _check_copy(source: Path, draft: Path) -> tuple[int, int]:
         raise
 
 
-def _write(gallery: Store, folder: Path, file: Path) -> int | None:
+def _write(store: Store, folder: Path, file: Path) -> int | None:
     """Write the ZIP file; return the number of uploaded photos in it, or None if some were forgotten meanwhile."""
-    gallery.copy_to(folder / DATABASE)
+    store.copy_to(folder / DATABASE)
     with Store(folder) as copied, copied.read() as repository:
-        paths = _uploaded_paths(repository.photos.paths(), gallery.folder)
-    uploads = {path.relative_to(gallery.folder).as_posix(): path for path in _uploads(gallery.folder)}
+        paths = _uploaded_paths(repository.photos.paths(), store.folder)
+    uploads = {path.relative_to(store.folder).as_posix(): path for path in _uploads(store.folder)}
     sources = {DATABASE: folder / DATABASE, **uploads}
-    if (gallery.folder / EXTERNAL_INDEX_FILE).is_file():
-        sources[EXTERNAL_INDEX_FILE] = gallery.folder / EXTERNAL_INDEX_FILE
+    if (store.folder / EXTERNAL_INDEX_FILE).is_file():
+        sources[EXTERNAL_INDEX_FILE] = store.folder / EXTERNAL_INDEX_FILE
     manifest = {
         "format": _FORMAT,
         "written_at": datetime.now(UTC).isoformat(timespec="seconds"),
-        "folders": _both_paths(gallery.folder),
+        "folders": _both_paths(store.folder),
         "files": list(sources),
     }
     with zipfile.ZipFile(file, "w", strict_timestamps=False) as archive:
@@ -224,7 +224,7 @@ def _write(gallery: Store, folder: Path, file: Path) -> int | None:
                 return None
         archive.writestr(MANIFEST, json.dumps(manifest, indent=1))
     missing = [path for path in paths if not os.path.lexists(path)]
-    with gallery.read() as repository:  # photos that are missing, but not forgotten, are what `check` reports
+    with store.read() as repository:  # photos that are missing, but not forgotten, are what `check` reports
         if not all(repository.photos.at_path(path) for path in missing):
             return None
     return len(uploads)
@@ -265,11 +265,11 @@ def _unpack(file: Path, folder: Path, *, unpack_uploads: bool) -> tuple[int, int
 def _check(folder: Path, source: Path) -> tuple[int, int]:
     """Check an unpacked database, its embeddings and uploaded photos; return its numbers of photos and faces."""
     try:
-        with Store.open(folder) as gallery:
-            gallery.faces()
-            if problems := [*gallery.damage(), *damaged_uploads(gallery)]:
+        with Store.open(folder) as store:
+            store.faces()
+            if problems := [*store.damage(), *damaged_uploads(store)]:
                 raise CorruptGallery("; ".join(problems[:3]))
-            with gallery.read() as repository:
+            with store.read() as repository:
                 return repository.photos.count(), repository.faces.count()
     except CorruptGallery as error:
         raise CorruptGallery(_damaged(source, error)) from error
@@ -300,7 +300,7 @@ def _make_new(draft: Path, folder: Path) -> None:
     """Give an unpacked gallery a uid of its own, and the paths of the folder that it goes to."""
     manifest = draft / MANIFEST
     folders: list[str] = json.loads(manifest.read_text())["folders"] if manifest.exists() else []
-    with Store.open(draft) as gallery, gallery.write(faces_change=True) as repository:
+    with Store.open(draft) as store, store.write(faces_change=True) as repository:
         repository.settings.become_new()
         for old in folders:
             repository.photos.move_folder(

@@ -45,23 +45,23 @@ class CheckResult:
         return bool(set(self.problems) - {ERASURE_DUE})
 
 
-def check(gallery: Store) -> CheckResult:
+def check(store: Store) -> CheckResult:
     """Check every page, every reference and every embedding of a gallery, and whether the photos are still there.
 
     An index outside the gallery's folder is compared with it. A photo's content is read only if its size is the same
     and its modification time is not.
     """
-    with gallery.read() as repository:
-        problems = gallery.damage()
+    with store.read() as repository:
+        problems = store.damage()
         if repository.erasure.forgotten():
             problems.append(ERASURE_DUE)
         files = sorted(repository.photos.rows(), key=lambda row: row.path)
-        problems += check_external_index(gallery)
+        problems += check_external_index(store)
         photos, faces = repository.photos.count(), repository.faces.count()
-        problems += damaged_uploads(gallery)
+        problems += damaged_uploads(store)
         for read in (Store.faces, calibration):
             try:
-                read(gallery)
+                read(store)
             except CorruptGallery as error:
                 problems.append(str(error))
     states = {row.path: _file_state(row) for row in files}
@@ -85,15 +85,15 @@ def _file_state(row: PhotoRow) -> Literal["same", "missing", "changed"]:
         return "missing"
 
 
-def damaged_uploads(gallery: Store) -> list[str]:
+def damaged_uploads(store: Store) -> list[str]:
     """Describe the uploaded photos whose content is neither what their name says nor what the gallery knows."""
     problems: list[str] = []
-    for path in sorted((gallery.folder / UPLOADED_PHOTOS).glob("*/*")):
+    for path in sorted((store.folder / UPLOADED_PHOTOS).glob("*/*")):
         if (sha256 := uploaded_sha256(path)) is None:
             continue
         try:
             content = content_sha256(path)
-            with gallery.read() as repository:  # `export_xmp` writes names into photos, and notes the new content
+            with store.read() as repository:  # `export_xmp` writes names into photos, and notes the new content
                 is_known = repository.photos.with_hash(content) is not None
             if content.hex() != sha256 and not is_known:
                 problems.append(f"{path}: damaged: the content of this uploaded photo is not what was uploaded")

@@ -80,7 +80,7 @@ class _TableRow:
     sha256: bytes | None
 
 
-def export_csv(gallery: Store, path: Path) -> int:
+def export_csv(store: Store, path: Path) -> int:
     """Write a CSV table with the columns `COLUMNS`: a header, then one row per face.
 
     The number, name and `by_user` of a face without an identity are empty. `sha256` is of the photo's content as it was
@@ -92,7 +92,7 @@ def export_csv(gallery: Store, path: Path) -> int:
     Raises:
         CannotWrite: the file cannot be written.
     """
-    with gallery.read() as repository:
+    with store.read() as repository:
         faces = sorted(repository.faces.rows(), key=lambda row: (os.fsencode(row.path), row.face))
     text = io.StringIO(newline="")
     writer = csv.writer(text)
@@ -105,13 +105,13 @@ def export_csv(gallery: Store, path: Path) -> int:
     return len(faces)
 
 
-def import_csv(gallery: Store, path: Path) -> ImportResult:
+def import_csv(store: Store, path: Path) -> ImportResult:
     """Assign faces to identities as a CSV table says, as one decision. Rows that cannot be applied are skipped.
 
     Of two rows that contradict each other the first counts.
 
     Args:
-        gallery: to write to.
+        store: to write to.
         path: of a table with the columns `path` and `name` at least, as `export_csv` writes it. A row means the photo
             with the content `sha256`, or if that is empty, the one at its path. A row for a photo of several faces
             needs a box in the photo's pixels, or the number of a face. Rows without a name that have the same number in
@@ -123,9 +123,9 @@ def import_csv(gallery: Store, path: Path) -> ImportResult:
     skipped: list[str] = []
     rows = _read_table(path, skipped)
     contents = {row.path: _read_content(row.path) for row in rows if row.sha256 is None}
-    gallery.make_automatic_copy("before-import")
-    with gallery.write():  # faces and names that the rows mean must not change before they are assigned
-        photos = _PhotoLookup.load(gallery)
+    store.make_automatic_copy("before-import")
+    with store.write():  # faces and names that the rows mean must not change before they are assigned
+        photos = _PhotoLookup.load(store)
         row_of_face: dict[int, _TableRow] = {}
         for row in rows:
             try:
@@ -139,7 +139,7 @@ def import_csv(gallery: Store, path: Path) -> ImportResult:
                 reason = str(error).removeprefix(f"{row.path}: ")
                 skipped.append(f"{path}, line {row.line}: {row.path}: {reason}")
         label_of = {face: row.label for face, row in row_of_face.items()}
-        return assign_labels(gallery, label_of, photos.faces, skipped)
+        return assign_labels(store, label_of, photos.faces, skipped)
 
 
 def _read_content(path: str) -> bytes | UnreadablePhoto | None:
@@ -150,7 +150,7 @@ def _read_content(path: str) -> bytes | UnreadablePhoto | None:
         return error
 
 
-def import_folders(gallery: Store, root: Path) -> ImportResult:
+def import_folders(store: Store, root: Path) -> ImportResult:
     """Assign faces to identities as folders ROOT/IDENTITY/PHOTO say, as one decision.
 
     Photos are identified by their content; one that does not show exactly one face is skipped. A folder called #12 or
@@ -160,12 +160,12 @@ def import_folders(gallery: Store, root: Path) -> ImportResult:
     Raises:
         BadDataset: there are no such folders; nothing is imported.
     """
-    photos = _PhotoLookup.load(gallery)
+    photos = _PhotoLookup.load(store)
     folders = _list_folders(root)
     if not folders:
         raise BadDataset(f"{root}: contains no folders; expected {root}/IDENTITY/PHOTO.jpg")
-    gallery.make_automatic_copy("before-import")
-    label_of_folder = _label_of_folder(gallery)
+    store.make_automatic_copy("before-import")
+    label_of_folder = _label_of_folder(store)
     label_and_path: dict[int, tuple[str, Path]] = {}  # of each face
     skipped: list[str] = []
     for folder in folders:
@@ -190,21 +190,21 @@ def import_folders(gallery: Store, root: Path) -> ImportResult:
             except FamiliarError as error:
                 skipped.append(str(error))
     label_of = {face: label for face, (label, _) in label_and_path.items()}
-    return assign_labels(gallery, label_of, photos.faces, skipped)
+    return assign_labels(store, label_of, photos.faces, skipped)
 
 
-def export_folders(gallery: Store, folder: Path, mode: Literal["link", "copy"] = "link") -> ExportResult:
+def export_folders(store: Store, folder: Path, mode: Literal["link", "copy"] = "link") -> ExportResult:
     """Create FOLDER/NAME/PHOTO for every face with an identity, unless the file has other content than was enrolled.
 
     Args:
-        gallery: to read.
+        store: to read.
         folder: must be empty or missing. An identity without a name gets a folder called #12 or the like.
         mode: make symbolic links to the photos where they lie, or copies.
 
     Raises:
         CannotWrite: the folder is not empty, or a file cannot be written.
     """
-    with gallery.read() as repository:
+    with store.read() as repository:
         rows = repository.assignments.photos_by_identity()
     folder_names = _folder_names([name for _, name, *_ in rows])
     file_names: defaultdict[str, set[str]] = defaultdict(set)  # of each identity with a folder
@@ -255,9 +255,9 @@ def _folder_names(labels: Sequence[str]) -> dict[str, str]:
     return {label: unused_name(safe_file_name(label), "", used_names) for label in dict.fromkeys(labels)}
 
 
-def _label_of_folder(gallery: Store) -> dict[str, str]:
+def _label_of_folder(store: Store) -> dict[str, str]:
     """Return the label of each folder that an export gives another name than its label."""
-    with gallery.read() as repository:
+    with store.read() as repository:
         folder_names = _folder_names([name for _, name, *_ in repository.assignments.photos_by_identity()])
         names = set(repository.identities.names().values())
     by_folder = {unify_spelling(folder): label for label, folder in folder_names.items()}
@@ -265,7 +265,7 @@ def _label_of_folder(gallery: Store) -> dict[str, str]:
 
 
 def assign_labels(
-    gallery: Store,
+    store: Store,
     label_of: Mapping[int, str],
     faces_of_photo: Mapping[int, Sequence[GalleryFace]],
     skipped: list[str],
@@ -273,7 +273,7 @@ def assign_labels(
     """Assign faces, given by number, to the identities of their labels, as one decision.
 
     Args:
-        gallery: to write to.
+        store: to write to.
         label_of: the name of each face's identity; faces with the same label #12 are one identity without a name.
         faces_of_photo: the faces of each photo, as they were when the labels were read.
         skipped: for the result.
@@ -289,15 +289,15 @@ def assign_labels(
         Individual(None if label.startswith("#") else label, tuple(faces)) for label, faces in faces_of.items()
     ]
     seen = {face.face: face for faces in faces_of_photo.values() for face in faces}
-    with gallery.write() as repository:
+    with store.write() as repository:
         now = {face.face: (face.photo, face.box_xyxy_px) for face in repository.faces.rows(label_of)}
         for face in label_of:  # reading the files may have taken minutes
             if now.get(face) != (seen[face].photo, seen[face].box_xyxy_px):
                 raise Contradiction(
-                    f"{gallery.folder}: another program changed or deleted face {face} during the import; nothing was "
+                    f"{store.folder}: another program changed or deleted face {face} during the import; nothing was "
                     "imported; import again"
                 )
-        propagated_faces = assign(gallery, individuals)
+        propagated_faces = assign(store, individuals)
     return ImportResult(len(label_of), len(faces_of), propagated_faces, tuple(skipped))
 
 
@@ -305,15 +305,15 @@ def assign_labels(
 class _PhotoLookup:
     """The numbers of a gallery's photos by content, and the faces of each."""
 
-    gallery: Store
+    store: Store
     by_content: Mapping[bytes, int]
     faces: Mapping[int, list[GalleryFace]]
 
     @staticmethod
-    def load(gallery: Store) -> "_PhotoLookup":
-        with gallery.read() as repository:
+    def load(store: Store) -> "_PhotoLookup":
+        with store.read() as repository:
             photos = {row.sha256: row.photo for row in repository.photos.rows()}
-            return _PhotoLookup(gallery, photos, load_faces(repository))
+            return _PhotoLookup(store, photos, load_faces(repository))
 
     def faces_with_content_of(self, path: Path) -> list[GalleryFace]:
         """Return the faces of the photo with a file's content, or of what was enrolled under its path as embeddings."""
@@ -341,7 +341,7 @@ class _PhotoLookup:
         return match
 
     def _faces_at_path(self, path: str, content: bytes | None) -> list[GalleryFace]:
-        photos = photos_at_path(self.gallery, path, content)
+        photos = photos_at_path(self.store, path, content)
         if not photos:
             raise NotInGallery(f"{path}: no photo of the gallery")
         return [face for photo in photos for face in self.faces.get(photo, [])]

@@ -75,7 +75,7 @@ class MigrationResult:
 
 
 def migrate(
-    gallery: Store,
+    store: Store,
     embedder: Embedder,
     *,
     flip: bool = False,
@@ -94,7 +94,7 @@ def migrate(
     that can be used now.
 
     Args:
-        gallery: to write to.
+        store: to write to.
         embedder: the new model.
         flip: as in `Embedder.embed`.
         on_batch: called with the number of faces done, and then of photos, after each batch has been committed.
@@ -105,58 +105,58 @@ def migrate(
         FamiliarError: photos are missing and there are too few others to learn a bridge from. The old embeddings
             stay, and the new ones so far are kept for the next call.
     """
-    old, new = gallery.space, Space.from_model(embedder)
-    gallery.make_automatic_copy("before-migrate")
+    old, new = store.space, Space.from_model(embedder)
+    store.make_automatic_copy("before-migrate")
     if new.space_id == old.space_id and new.embedding_dim < old.embedding_dim:
-        return _truncate(gallery, old, new, embedder.names)
+        return _truncate(store, old, new, embedder.names)
     if new.space_id == old.space_id:
-        gallery.check_space(*embedder.space)
-    _begin_migration(gallery, old, new)
+        store.check_space(*embedder.space)
+    _begin_migration(store, old, new)
     cosine: float | None = None
     while True:
-        pending = _load_pending_faces(gallery)
-        without_photo = _embed_photos(gallery, new, embedder, pending, flip, on_batch)
+        pending = _load_pending_faces(store)
+        without_photo = _embed_photos(store, new, embedder, pending, flip, on_batch)
         if without_photo:
-            cosine = _map_embeddings(gallery, old, new, without_photo)
-        if (result := _swap_embeddings(gallery, new, embedder.names, cosine)) is not None:
-            return _find_more_faces(gallery, embedder, result, flip, on_batch)
+            cosine = _map_embeddings(store, old, new, without_photo)
+        if (result := _swap_embeddings(store, new, embedder.names, cosine)) is not None:
+            return _find_more_faces(store, embedder, result, flip, on_batch)
         # Another process has enrolled photos in the meantime.
 
 
-def _truncate(gallery: Store, old: Space, new: Space, names: tuple[str, ...]) -> MigrationResult:
+def _truncate(store: Store, old: Space, new: Space, names: tuple[str, ...]) -> MigrationResult:
     if new.embedding_dim not in old.prefixes:
         raise SpaceMismatch(
-            f"{gallery.folder}: its model's valid prefixes are {', '.join(map(str, old.prefixes))}, not "
+            f"{store.folder}: its model's valid prefixes are {', '.join(map(str, old.prefixes))}, not "
             f"{new.embedding_dim}; migrate to a model of one of these lengths"
         )
-    with gallery.write(faces_change=True) as repository:
-        _check_model_unchanged(gallery, old)
-        faces = gallery.stored_faces()
-        rows = gallery.encode_embeddings(prefix(faces.unit_rows(), new.embedding_dim)) if len(faces.ids) else []
+    with store.write(faces_change=True) as repository:
+        _check_model_unchanged(store, old)
+        faces = store.stored_faces()
+        rows = store.encode_embeddings(prefix(faces.unit_rows(), new.embedding_dim)) if len(faces.ids) else []
         repository.faces.set_embeddings(zip(rows, faces.ids.tolist(), strict=True))
         repository.undo_log.delete_decisions_with_embeddings()
-        was_calibrated_by_user = _change_space(gallery, repository, new, names)
-    _recalibrate(gallery, was_calibrated_by_user)
+        was_calibrated_by_user = _change_space(store, repository, new, names)
+    _recalibrate(store, was_calibrated_by_user)
     return MigrationResult(0, len(faces.ids), 0, 0, None)
 
 
-def _begin_migration(gallery: Store, old: Space, new: Space) -> None:
+def _begin_migration(store: Store, old: Space, new: Space) -> None:
     """Record the migration, and delete embeddings that an interrupted one has left for another model."""
-    with gallery.write() as repository:
-        _check_model_unchanged(gallery, old)
+    with store.write() as repository:
+        _check_model_unchanged(store, old)
         if repository.migration.space() != new:
             repository.migration.begin(new)
         repository.migration.delete_mapped()  # their photos may be back
 
 
-def _load_pending_faces(gallery: Store) -> list[GalleryFace]:
+def _load_pending_faces(store: Store) -> list[GalleryFace]:
     """Return the faces without a new embedding, by photo."""
-    with gallery.read() as repository:
+    with store.read() as repository:
         return repository.faces.rows_to_embed_again()
 
 
 def _embed_photos(
-    gallery: Store,
+    store: Store,
     new: Space,
     embedder: Embedder,
     pending: list[GalleryFace],
@@ -195,14 +195,14 @@ def _embed_photos(
         done += len(faces)
         if number % size == 0 or number == len(photos):
             if embedded:
-                _save_next_embeddings(gallery, new, embedded, stack_embeddings(embedded), "photo")
+                _save_next_embeddings(store, new, embedded, stack_embeddings(embedded), "photo")
             embedded = []
             on_batch(done)
     return all_missing
 
 
 def _save_next_embeddings(
-    gallery: Store,
+    store: Store,
     new: Space,
     faces: Sequence[GalleryFace],
     embeddings: Float32[np.ndarray, "n d"],
@@ -213,22 +213,22 @@ def _save_next_embeddings(
     Another process may have moved or deleted a face, or enrolled an edited version of its photo.
 
     Args:
-        gallery: to write to.
+        store: to write to.
         new: the space that the gallery is being migrated to.
         faces: as they were embedded.
         embeddings: unit rows, one per face.
         origin: "photo" or "bridge".
     """
-    encoded = gallery.encode_embeddings(embeddings)
-    with gallery.write() as repository:
-        _check_migration_unchanged(gallery, repository, new)
+    encoded = store.encode_embeddings(embeddings)
+    with store.write() as repository:
+        _check_migration_unchanged(store, repository, new)
         repository.migration.save(
             origin,
             ((row, stored.face, stored.sha256, stored.box_xyxy_px) for stored, row in zip(faces, encoded, strict=True)),
         )
 
 
-def _map_embeddings(gallery: Store, old: Space, new: Space, without_photo: list[GalleryFace]) -> float | None:
+def _map_embeddings(store: Store, old: Space, new: Space, without_photo: list[GalleryFace]) -> float | None:
     """Give the faces without a photo embeddings of the new space: their own, if it is compatible, or by a bridge.
 
     Zeros take the place of components that their own embeddings do not have. The bridge is learned from other faces.
@@ -236,14 +236,14 @@ def _map_embeddings(gallery: Store, old: Space, new: Space, without_photo: list[
     Returns:
         `MigrationResult.mapped_mean_cosine`; None if the embeddings are kept.
     """
-    with gallery.read() as repository:
-        faces, rows = gallery.stored_faces(), repository.migration.embeddings_from_photos()
+    with store.read() as repository:
+        faces, rows = store.stored_faces(), repository.migration.embeddings_from_photos()
     can_bridge, cosine = len(rows) >= MIN_BRIDGE_PAIRS, None
     is_kept = new.space_id == old.space_id and not (new.embedding_dim > old.embedding_dim and can_bridge)
     if not is_kept and (new.parts or not can_bridge):
         too_few = f"{len(rows)} others are too few to learn a bridge from ({MIN_BRIDGE_PAIRS})"
         raise FamiliarError(
-            f"{gallery.folder}: the photos of {len(without_photo)} faces are missing or changed (the first: "
+            f"{store.folder}: the photos of {len(without_photo)} faces are missing or changed (the first: "
             f"{without_photo[0].path}), and {'several bundles need them' if new.parts else too_few}; put the photos "
             "back and enroll them, or forget them. The new embeddings so far are kept"
         )
@@ -254,12 +254,12 @@ def _map_embeddings(gallery: Store, old: Space, new: Space, without_photo: list[
         mapped = np.pad(vectors, ((0, 0), (0, new.embedding_dim - vectors.shape[1])))
     else:
         source = _unit_rows(faces, [face for face, _ in rows])
-        target = normalize(np.stack([np.frombuffer(row, gallery.embedding_dtype) for _, row in rows], dtype=np.float32))
+        target = normalize(np.stack([np.frombuffer(row, store.embedding_dtype) for _, row in rows], dtype=np.float32))
         held_out = np.arange(len(rows)) % HELD_OUT_EVERY == 0
         measured_bridge = ridge_bridge(source[~held_out], target[~held_out])
         cosine = float((measured_bridge(source[held_out]) * target[held_out]).sum(axis=1).mean())
         mapped = ridge_bridge(source, target)(vectors)
-    _save_next_embeddings(gallery, new, present, mapped, "bridge")
+    _save_next_embeddings(store, new, present, mapped, "bridge")
     return cosine
 
 
@@ -267,12 +267,10 @@ def _unit_rows(faces: EmbeddingTable, numbers: Sequence[int]) -> Float32[np.ndar
     return faces.unit_rows(faces.rows_of(np.array(numbers, np.int64)))
 
 
-def _swap_embeddings(
-    gallery: Store, new: Space, names: tuple[str, ...], cosine: float | None
-) -> MigrationResult | None:
+def _swap_embeddings(store: Store, new: Space, names: tuple[str, ...], cosine: float | None) -> MigrationResult | None:
     """Replace all old embeddings with the new ones; None if some new embeddings are missing."""
-    with gallery.write(faces_change=True) as repository:
-        _check_migration_unchanged(gallery, repository, new)
+    with store.write(faces_change=True) as repository:
+        _check_migration_unchanged(store, repository, new)
         if repository.migration.has_pending_faces():
             return None
         counts = repository.migration.counts_by_origin()
@@ -280,37 +278,37 @@ def _swap_embeddings(
         old = repository.settings.space()
         if (old.space_id, old.embedding_dim) != (new.space_id, new.embedding_dim):
             repository.undo_log.delete_decisions_with_embeddings()
-        was_calibrated_by_user = _change_space(gallery, repository, new, names)
-    _recalibrate(gallery, was_calibrated_by_user)
+        was_calibrated_by_user = _change_space(store, repository, new, names)
+    _recalibrate(store, was_calibrated_by_user)
     without_photo = counts.get("bridge", 0)
     mapped = without_photo if cosine is not None else 0
     return MigrationResult(counts.get("photo", 0), 0, mapped, without_photo - mapped, cosine)
 
 
-def _check_migration_unchanged(gallery: Store, repository: Repository, new: Space) -> None:
+def _check_migration_unchanged(store: Store, repository: Repository, new: Space) -> None:
     """Raise GalleryBusy if another process began or ended a migration: embeddings of two models must never mix."""
     if repository.migration.space() != new:
         raise GalleryBusy(
-            f"{gallery.folder}: another process has started or finished a migration of this gallery; see which model "
-            f"it uses now: familiar gallery stats {gallery.folder}"
+            f"{store.folder}: another process has started or finished a migration of this gallery; see which model "
+            f"it uses now: familiar gallery stats {store.folder}"
         )
 
 
-def _check_model_unchanged(gallery: Store, old: Space) -> None:
+def _check_model_unchanged(store: Store, old: Space) -> None:
     """Raise GalleryBusy if another process has finished a migration: what was decided by the old space is void."""
-    if gallery.space != old:
+    if store.space != old:
         raise GalleryBusy(
-            f"{gallery.folder}: another process has moved this gallery to another model meanwhile; see which one: "
-            f"familiar gallery stats {gallery.folder}"
+            f"{store.folder}: another process has moved this gallery to another model meanwhile; see which one: "
+            f"familiar gallery stats {store.folder}"
         )
 
 
-def _change_space(gallery: Store, repository: Repository, new: Space, names: tuple[str, ...]) -> bool:
+def _change_space(store: Store, repository: Repository, new: Space, names: tuple[str, ...]) -> bool:
     """Store the new space, and the name of its model; return whether the user had calibrated the gallery.
 
     The domains of faces are deleted: they depend on what the model was trained on.
     """
-    fitted = own_calibration(gallery)
+    fitted = own_calibration(store)
     repository.domains.delete_all()
     repository.settings.mark_faces_clustered(0)
     repository.undo_log.delete_domain_changes()
@@ -321,7 +319,7 @@ def _change_space(gallery: Store, repository: Repository, new: Space, names: tup
 
 
 def _find_more_faces(
-    gallery: Store, embedder: Embedder, result: MigrationResult, flip: bool, on_batch: Callable[[int], None]
+    store: Store, embedder: Embedder, result: MigrationResult, flip: bool, on_batch: Callable[[int], None]
 ) -> MigrationResult:
     """Look for faces in all photos again, if the new model can use faces that the old one could not.
 
@@ -329,17 +327,17 @@ def _find_more_faces(
     that finds less does not replace the gallery's. What is remembered of both changes last, so that a repeated call
     does what an interrupted one has left.
     """
-    old = gallery.model_reference
+    old = store.model_reference
     new = replace(old, species=embedder.species)
     if old.detector is not None and _finds_more(embedder, old.detector):
         new = replace(new, detector=available_detector(embedder.detector_name), detector_model=None)
     has_more_species = old.species is not None and (new.species is None or not set(new.species) <= set(old.species))
     if old.detector is not None and (new.detector != old.detector or has_more_species):
         detector = build_gallery_detector(embedder, new)
-        photos = photos_to_search(gallery, without_face=False)
-        redetection = redetect(gallery, embedder, photos, detector, flip=flip, on_batch=lambda done, _: on_batch(done))
+        photos = photos_to_search(store, without_face=False)
+        redetection = redetect(store, embedder, photos, detector, flip=flip, on_batch=lambda done, _: on_batch(done))
         result = replace(result, detector=new.detector, redetection=redetection)
-    remember(gallery, species=new.species, detector=new.detector, detector_model=new.detector_model)
+    remember(store, species=new.species, detector=new.detector, detector_model=new.detector_model)
     return result
 
 
@@ -353,11 +351,11 @@ def _finds_more(embedder: Embedder, detector: str) -> bool:
         return False
 
 
-def _recalibrate(gallery: Store, was_calibrated_by_user: bool) -> None:
+def _recalibrate(store: Store, was_calibrated_by_user: bool) -> None:
     if was_calibrated_by_user:
         # Faces may have been forgotten since.
         with contextlib.suppress(NothingToMeasure):
-            calibrate(gallery)
+            calibrate(store)
             return
-    with gallery.write() as repository:
-        calibrate_if_due(gallery, repository, decision=None)
+    with store.write() as repository:
+        calibrate_if_due(store, repository, decision=None)

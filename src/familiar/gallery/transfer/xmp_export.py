@@ -56,19 +56,19 @@ class XmpExportResult:
     skipped: tuple[str, ...]
 
 
-def export_xmp(gallery: Store, *, in_place: bool = False) -> XmpExportResult:
+def export_xmp(store: Store, *, in_place: bool = False) -> XmpExportResult:
     """Write the faces of named identities into the metadata of their photos, and take back names that have gone.
 
     Repeating it makes the files follow the gallery: also after `undo`. Data of other programs stay.
 
     Args:
-        gallery: to read. With `in_place`, the content of each changed photo is recorded, so that it stays known.
+        store: to read. With `in_place`, the content of each changed photo is recorded, so that it stays known.
         in_place: change the XMP packets in JPEGs. Other formats always get sidecars.
     """
-    with gallery.read() as repository:
+    with store.read() as repository:
         photos = load_photos(repository)
         faces = load_faces(repository)
-    export = _Export(gallery, faces, in_place)
+    export = _Export(store, faces, in_place)
     for path, stored in photos.items():
         try:
             export.write_photo(path, stored)
@@ -85,7 +85,7 @@ def export_xmp(gallery: Store, *, in_place: bool = False) -> XmpExportResult:
 class _Export:
     """An export and its result so far."""
 
-    gallery: Store
+    store: Store
     faces: Mapping[int, Sequence[GalleryFace]]
     in_place: bool
     skipped: list[str] = field(default_factory=list[str])
@@ -201,7 +201,7 @@ class _Export:
                 raise CannotWrite(f"{photo.path}: was changed meanwhile by another program; {_LEFT}; try again")
 
         sha256 = hashlib.sha256(data).digest()
-        with self.gallery.write() as repository:
+        with self.store.write() as repository:
             if repository.photos.with_hash(sha256) is not None:
                 raise CannotWrite(
                     f"{photo.path}: would become equal to another photo of the gallery; {_LEFT}; remove one of the two"

@@ -22,7 +22,7 @@ from familiar.photos.metadata.xmp import has_named_regions, read_raw_regions, re
 _REMEDY = "; its names are left out; repair or remove it"
 
 
-def import_xmp(gallery: Store, paths: Sequence[Path] = ()) -> ImportResult:
+def import_xmp(store: Store, paths: Sequence[Path] = ()) -> ImportResult:
     """Assign faces to identities as the metadata of their photos names them, as one decision.
 
     Of several files that name one face, the first counts: the sidecar `photo.jpg.xmp`, `photo.xmp`, the photo itself,
@@ -30,7 +30,7 @@ def import_xmp(gallery: Store, paths: Sequence[Path] = ()) -> ImportResult:
     proportions. A region means the face that it overlaps most, by `SAME_BOX` at least.
 
     Args:
-        gallery: to write to.
+        store: to write to.
         paths: photos, and folders of photos; none: all photos of the gallery.
 
     Returns:
@@ -41,10 +41,10 @@ def import_xmp(gallery: Store, paths: Sequence[Path] = ()) -> ImportResult:
     Raises:
         UnreadablePhoto: one of `paths` does not exist, or there is no photo in them.
     """
-    with gallery.read() as repository:
+    with store.read() as repository:
         photos = load_photos(repository)
         faces = load_faces(repository)
-    gallery.make_automatic_copy("before-import")
+    store.make_automatic_copy("before-import")
     reader = _Reader()
     label_of: dict[int, str] = {}
     for path in [absolute_path(path) for path in find_photos(paths)] if paths else photos:
@@ -56,7 +56,7 @@ def import_xmp(gallery: Store, paths: Sequence[Path] = ()) -> ImportResult:
         except FamiliarError as error:
             reader.skipped.append(str(error))
     reader.skip_unused()
-    return assign_labels(gallery, label_of, faces, reader.skipped)
+    return assign_labels(store, label_of, faces, reader.skipped)
 
 
 @dataclass
