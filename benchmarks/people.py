@@ -275,7 +275,7 @@ def gallery_clusters(folder: Path, embedder: Embedder, detector: Detector, photo
     with Gallery.create(folder, embedder) as gallery:
         gallery.enroll(photos, detector)
         gallery.cluster()
-        listed = gallery_photos(gallery.database, limit=len(photos))
+        listed = gallery_photos(gallery.store, limit=len(photos))
     best = {Path(photo.path): max(photo.faces, key=score_x_area).identity for photo in listed if photo.faces}
     identities = np.array([best.get(photo.resolve()) or -1 for photo in photos])
     return singletons_elsewhere(identities >= 0, identities[identities >= 0])

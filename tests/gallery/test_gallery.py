@@ -122,8 +122,8 @@ def test_labels_and_exports(album: Gallery, tmp_path: Path):
 
 
 def test_opened_without_its_model_it_takes_embeddings_only(album: Gallery, photos: Path):
-    folder = album.database.folder
-    with album.database.write() as repository:
+    folder = album.store.folder
+    with album.store.write() as repository:
         repository.settings.set_model_reference(NO_REFERENCE)
     album.close()
     with Gallery.open(folder) as reopened:
@@ -137,7 +137,7 @@ def test_opened_without_its_model_it_takes_embeddings_only(album: Gallery, photo
 def test_migrates_to_another_model(album: Gallery, photos: Path, tmp_path: Path, mean_color_bundle: Path):
     crops = Preprocessing(size_px=24, resize_px=24, mean=(0.5, 0.5, 0.5), std=(0.5, 0.5, 0.5))
     other = random_bundle(tmp_path / "other.onnx", sorted(photos.iterdir()), crops)
-    before, folder = members(album), album.database.folder
+    before, folder = members(album), album.store.folder
     assert album.migrate(other).reembedded_faces == 7
     assert members(album) == before
     assert album.search(photos / "red1.png", 1)[0].similarity == pytest.approx(1, abs=1e-3)

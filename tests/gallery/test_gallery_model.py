@@ -72,7 +72,7 @@ def test_gallery_of_a_model_whose_detector_is_missing_takes_auto(
     model = write_mean_color_bundle(tmp_path / "people.onnx", CALIBRATED, detector="yunet")
     with Gallery.create(tmp_path / "people", model) as gallery:
         assert gallery.enroll(photos).faces == 4
-        assert gallery.database.model_reference.detector == "auto"
+        assert gallery.store.model_reference.detector == "auto"
     assert isinstance(Embedder(model).detector(), ColoredSquares)
     (message,) = caplog.messages
     assert message == (
@@ -96,7 +96,7 @@ def test_gallery_with_a_moved_model_says_so_and_learns_its_new_place(album: Path
     Gallery.open(album, moved).close()
     with Gallery.open(album) as gallery:
         assert gallery.search(photos[0])
-        assert gallery.database.model_reference.models == (str(moved),)
+        assert gallery.store.model_reference.models == (str(moved),)
 
 
 def test_another_model_is_refused_with_both_names_and_the_remedy(album: Path, model: Path, tmp_path: Path):
@@ -128,7 +128,7 @@ def test_another_detector_is_refused_with_both_names_and_the_remedy(album: Path,
 def test_first_photos_may_name_the_detector(tmp_path: Path, model: Path, photos: list[Path]):
     with Gallery.create(tmp_path / "album", model) as gallery:
         assert gallery.enroll(photos, detector="auto").faces == 4
-        assert gallery.database.model_reference.detector == "auto"
+        assert gallery.store.model_reference.detector == "auto"
 
 
 # --- looking again ----------------------------------------------------------------------------------------------------
@@ -137,10 +137,10 @@ def test_first_photos_may_name_the_detector(tmp_path: Path, model: Path, photos:
 def test_looking_again_finds_what_another_detector_finds_and_keeps_the_rest(album: Path, photos: list[Path]):
     with Gallery.open(album) as gallery:
         gallery.split([str(photos[0])], "Tom")
-        before = rows(gallery.database, ("faces", "identities", "assignments"))
+        before = rows(gallery.store, ("faces", "identities", "assignments"))
         result = gallery.enroll(redetect=True, detector="auto")
         assert (result.searched_again, result.faces, result.without_face, result.not_detected) == (3, 2, 0, 0)
-        after = rows(gallery.database, before)
+        after = rows(gallery.store, before)
         assert all(set(map(tuple, before[table])) <= set(map(tuple, after[table])) for table in before)
         assert faces_in(gallery) == [("both", "cat"), ("both", "person"), ("cat", "cat"), ("person", "person")]
         again = gallery.enroll(redetect=True)
@@ -169,10 +169,10 @@ def test_faces_that_were_deleted_moved_or_forgotten_are_not_detected_again(album
         gallery.enroll(redetect=True, detector="auto")
         table = gallery.table().to_arrow().to_pylist()
         number = {(Path(row["path"]).stem, row["species"]): row["face"] for row in table}
-        delete_face(gallery.database, number["cat", "cat"])
-        delete_face(gallery.database, number["both", "person"])
-        undo(gallery.database)
-        set_face_box(gallery.database, gallery.embedder, number["both", "person"], (40.0, 0.0, 48.0, 8.0))
+        delete_face(gallery.store, number["cat", "cat"])
+        delete_face(gallery.store, number["both", "person"])
+        undo(gallery.store)
+        set_face_box(gallery.store, gallery.embedder, number["both", "person"], (40.0, 0.0, 48.0, 8.0))
         gallery.split([number["person", "person"]], "Ada")
         gallery.forget(identity="Ada")
         before = faces_in(gallery)
@@ -212,7 +212,7 @@ def test_migrating_to_bundles_for_more_species_finds_the_faces_that_were_left_ou
         assert (result.reembedded_faces, result.detector, result.redetection.faces) == (2, "auto", 2)
     with Gallery.open(tmp_path / "album") as gallery:
         assert len(gallery.search(photos[1])) == 2  # the people
-        assert gallery.database.model_reference.models == (str(tmp_path / "all" / "family.json"),)
+        assert gallery.store.model_reference.models == (str(tmp_path / "all" / "family.json"),)
 
 
 def test_migrating_to_a_model_for_a_wider_detector_changes_the_detector(
@@ -224,5 +224,5 @@ def test_migrating_to_a_model_for_a_wider_detector_changes_the_detector(
         monkeypatch.setattr(Embedder, "detector_name", "auto")
         result = gallery.migrate(write_mean_color_bundle(tmp_path / "third.onnx", CALIBRATED, "third"))
         assert (result.detector, result.redetection.searched_again, result.redetection.faces) == ("auto", 3, 2)
-        assert gallery.database.model_reference.detector == "auto"
+        assert gallery.store.model_reference.detector == "auto"
         assert gallery.search(photos[1], 1)

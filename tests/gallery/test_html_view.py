@@ -39,14 +39,14 @@ def shown(html: str) -> Page:
 
 def test_gallery_shows_its_identities_with_faces(album: Gallery) -> None:
     album.name(2, "Tom", confirm=True)
-    with Gallery.open(album.database.folder) as opened:
+    with Gallery.open(album.store.folder) as opened:
         html = opened._repr_html_()
         assert opened._model.embedder is None, "no model is needed"
     assert len(shown(html).all("figure")) == 2
     assert len(shown(html).all("img")) == 6  # three faces of each, at most
     for text in ("Tom", "#1", "3 faces, 3 confirmed", "4 faces", "8, of which 1 in no identity", "2, 1 with a name"):
         assert text in html, text
-    assert album.database.space.space_id in html
+    assert album.store.space.space_id in html
     assert "clustered from a similarity of" in html
     assert repr(album).endswith("album, 8 photos, 8 faces, 2 identities)")
 
@@ -78,7 +78,7 @@ def test_empty_and_closed_galleries_say_so(tmp_path: Path, mean_color_bundle: Pa
 
 
 def test_damaged_gallery_is_no_exception(album: Gallery) -> None:
-    with album.database.write(faces_change=True) as repository:
+    with album.store.write(faces_change=True) as repository:
         repository.connection.execute("UPDATE faces SET embedding = x'00'")
     html = album._repr_html_()
     shown(html)

@@ -127,7 +127,7 @@ def test_heads_of_pets_in_photos_are_found_without_network(tmp_path: Path):
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     with Gallery.open(tmp_path / "album") as album:
-        assert sorted(face.species or "" for face in unassigned_faces(album.database)) == ["cat", "dog"]
+        assert sorted(face.species or "" for face in unassigned_faces(album.store)) == ["cat", "dog"]
 
 
 def test_avif_is_read_like_jpeg_and_heic_names_its_extra(tmp_path: Path, mean_color_bundle: Path):

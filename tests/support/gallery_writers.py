@@ -211,13 +211,13 @@ class LibraryWriter(Writer):
             case "answer" if not arguments:
                 return None
             case "enroll":
-                return enroll(self.gallery.database, self.model, [Path(arguments["path"])], SquareDetector())
+                return enroll(self.gallery.store, self.model, [Path(arguments["path"])], SquareDetector())
             case "forget":
                 return self.gallery.forget(identity=arguments["identity"])
             case "forget_photo":
                 return self.gallery.forget(photos=arguments["path"])
             case "read":
-                return read_all(self.gallery.database)
+                return read_all(self.gallery.store)
             case _:
                 return self.correct(self.gallery, kind, arguments)
 

@@ -33,9 +33,9 @@ def test_readers_share_one_embedding_matrix(folder: Path):
 
         def ask(gallery: Gallery) -> int:
             barrier.wait(10)  # so each is asked in a thread of its own
-            return id(gallery.database.faces().embeddings)
+            return id(gallery.store.faces().embeddings)
 
-        await threads.read(lambda gallery: gallery.database.faces())
+        await threads.read(lambda gallery: gallery.store.faces())
         return set(await asyncio.gather(*(threads.read(ask) for _ in range(READER_THREADS))))
 
     assert len(running(folder, work)) == 1

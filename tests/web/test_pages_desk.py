@@ -98,7 +98,7 @@ def test_entry_does_not_wait_for_an_index(
     monkeypatch.setattr(search, "INDEX_FROM", 5)
     entered(client, photo)
     with Gallery.open(folder) as gallery:
-        assert search.lacks_index(gallery.database)
+        assert search.lacks_index(gallery.store)
 
 
 def test_entry_is_refused_with_the_reason(client: TestClient, folder: Path, photo: Path, photos: list[Path]):

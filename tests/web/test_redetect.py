@@ -69,4 +69,4 @@ def test_looking_again_finds_people_and_changes_the_detector(settings: Settings)
         assert 'value="pets"' in page
         assert 'value="auto"' not in page
     with Gallery.open(settings.gallery) as gallery:
-        assert gallery.database.model_reference.detector == "auto"
+        assert gallery.store.model_reference.detector == "auto"

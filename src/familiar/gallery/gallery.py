@@ -94,7 +94,7 @@ class Gallery(TableSource):
     `read` and `write` make several calls see one moment, or change all or nothing.
 
     Args:
-        database: the open database, which only the functions of this package take.
+        store: the open database, which only the functions of this package take.
         embedder: its model, if that is open already.
 
     >>> with Gallery.create("album", "pet-nano") as gallery:
@@ -106,8 +106,8 @@ class Gallery(TableSource):
     (4, 'Mia')
     """
 
-    def __init__(self, database: Store, embedder: Embedder | None = None) -> None:
-        self.database = database
+    def __init__(self, store: Store, embedder: Embedder | None = None) -> None:
+        self.store = store
         self._model = _OpenModel(embedder)
 
     @staticmethod
@@ -186,13 +186,13 @@ class Gallery(TableSource):
 
     def connect(self) -> "Gallery":
         """Open the gallery once more, for another thread, with the same model. What is cached is shared."""
-        gallery = Gallery(self.database.new_connection())
+        gallery = Gallery(self.store.new_connection())
         gallery._model = self._model
         return gallery
 
     def close(self) -> None:
         """Close the database."""
-        self.database.close()
+        self.store.close()
 
     def __enter__(self) -> "Gallery":
         return self
@@ -203,15 +203,15 @@ class Gallery(TableSource):
         self.close()
 
     def __repr__(self) -> str:
-        return f"Gallery({gallery_text(self.database)})"
+        return f"Gallery({gallery_text(self.store)})"
 
     def _repr_html_(self) -> str:
-        return gallery_html(self.database)
+        return gallery_html(self.store)
 
     @contextlib.contextmanager
     def read(self) -> Generator[None, None, None]:
         """See the gallery as it is at one moment, whatever others write meanwhile."""
-        with self.database.read():
+        with self.store.read():
             yield
 
     @contextlib.contextmanager
@@ -222,7 +222,7 @@ class Gallery(TableSource):
             GalleryBusy: others have been writing for long.
             CannotWrite: the disk is full, or the folder cannot be written to.
         """
-        with self.database.write():
+        with self.store.write():
             yield
 
     @contextlib.contextmanager
@@ -232,13 +232,13 @@ class Gallery(TableSource):
         Args:
             kind: what it is, as `decisions` lists it, such as "reunite".
         """
-        with decisions.decision(self.database, kind):
+        with decisions.decision(self.store, kind):
             yield
 
     @property
     def folder(self) -> Path:
         """The gallery's folder."""
-        return self.database.folder
+        return self.store.folder
 
     @property
     def uploads(self) -> Path:
@@ -270,7 +270,7 @@ class Gallery(TableSource):
             BadBundle, FamiliarError: it cannot be found.
             SpaceMismatch: it is another one.
         """
-        self._model.embedder = open_gallery_model(self.database, model, providers=providers, may_write=may_write)
+        self._model.embedder = open_gallery_model(self.store, model, providers=providers, may_write=may_write)
         return self._model.embedder
 
     def check_model(self, model: Embedder, *, to_compare: bool = True) -> None:
@@ -284,17 +284,17 @@ class Gallery(TableSource):
         Raises:
             SpaceMismatch: it is another one, or its embeddings are too short.
         """
-        self.database.check_space(*model.space, to_compare=to_compare)
+        self.store.check_space(*model.space, to_compare=to_compare)
 
     @property
     def space(self) -> Space:
         """The space of the embeddings."""
-        return self.database.space
+        return self.store.space
 
     @property
     def model_reference(self) -> ModelReference:
         """What the gallery remembers of its model and its detector."""
-        return self.database.model_reference
+        return self.store.model_reference
 
     def truncate_query(self, query: Float32[np.ndarray, " d"]) -> Float32[np.ndarray, " k"]:
         """Shorten an embedding by the gallery's model to the length that is stored, if it is longer.
@@ -302,12 +302,12 @@ class Gallery(TableSource):
         Args:
             query: by the gallery's model.
         """
-        return self.database.truncate_query(query)
+        return self.store.truncate_query(query)
 
     @property
     def revision(self) -> int:
         """A number that rises with each change."""
-        return self.database.revision
+        return self.store.revision
 
     def detector(
         self, chosen: Detector | str | None = None, model_path: Path | None = None, *, for_query: bool = False
@@ -323,7 +323,7 @@ class Gallery(TableSource):
             Contradiction: the faces in the gallery's photos were found by another one.
             BadDetector: there is no such detector.
         """
-        return gallery_model.gallery_detector(self.database, self.embedder, chosen, model_path, for_query=for_query)
+        return gallery_model.gallery_detector(self.store, self.embedder, chosen, model_path, for_query=for_query)
 
     def other_detector(self, chosen: str) -> Detector:
         """Return a detector with which all photos may be searched again (`redetect`).
@@ -340,7 +340,7 @@ class Gallery(TableSource):
             chosen: its name; an object is not remembered.
             model_path: its file, if it is not in the package.
         """
-        gallery_model.remember_detector(self.database, self.embedder, chosen, model_path)
+        gallery_model.remember_detector(self.store, self.embedder, chosen, model_path)
 
     # --- photos in, results out ---------------------------------------------------------------------------------------
 
@@ -379,7 +379,7 @@ class Gallery(TableSource):
         """
         paths = [photos] if isinstance(photos, str | Path) else list(photos)
         return enroll_in_album(
-            self.database,
+            self.store,
             self.embedder,
             find_photos(paths) if paths or not redetect else [],
             detector,
@@ -396,7 +396,7 @@ class Gallery(TableSource):
         Args:
             without_face: only those in which no face was detected.
         """
-        return redetect.photos_to_search(self.database, without_face=without_face)
+        return redetect.photos_to_search(self.store, without_face=without_face)
 
     def redetect(
         self,
@@ -418,7 +418,7 @@ class Gallery(TableSource):
             What was found, and the photos whose files are missing or have changed.
         """
         return redetect.redetect(
-            self.database, self.embedder, photos, detector, enrolled_as_crops=were_crops, on_batch=on_batch
+            self.store, self.embedder, photos, detector, enrolled_as_crops=were_crops, on_batch=on_batch
         )
 
     def enroll_embeddings(self, embeddings: Any, names: Sequence[str]) -> list[int]:
@@ -441,7 +441,7 @@ class Gallery(TableSource):
         rows, listed = as_unit_rows(embeddings), list(names)
         if len(rows) != len(listed):
             raise ValueError(f"give a name for each embedding: {len(listed)} names, {len(rows)} embeddings")
-        return enroll_embeddings(self.database, rows, listed, self.database.space.space_id)
+        return enroll_embeddings(self.store, rows, listed, self.store.space.space_id)
 
     def find_face(
         self,
@@ -537,7 +537,7 @@ class Gallery(TableSource):
             ValueError: `k` or `prefix` is not valid, or the embedding is not a unit vector of the gallery's length.
         """
         return searches.search_photos(
-            self.database, self._embed_query(query, detector, face, flip=flip), k, only=only, prefix=prefix
+            self.store, self._embed_query(query, detector, face, flip=flip), k, only=only, prefix=prefix
         )
 
     def identify(
@@ -567,9 +567,7 @@ class Gallery(TableSource):
             UnreadablePhoto, NoFaceFound: the photo cannot be embedded.
             ValueError: `k` is below 1, or the embedding is not a unit vector of the gallery's length.
         """
-        return searches.search_identities(
-            self.database, self._embed_query(query, detector, face, flip=flip), k, only=only
-        )
+        return searches.search_identities(self.store, self._embed_query(query, detector, face, flip=flip), k, only=only)
 
     def verify(
         self,
@@ -598,7 +596,7 @@ class Gallery(TableSource):
             UnreadablePhoto, NoFaceFound: the photo cannot be embedded.
         """
         embedding = self._embed_query(query, detector, face, flip=flip)
-        return searches.verify(self.database, embedding, self.resolve_identity(identity))
+        return searches.verify(self.store, embedding, self.resolve_identity(identity))
 
     def cluster(self, *, threshold: float | None = None, rebuild: bool = False) -> ClusterResult:
         """Cluster the faces into identities. What the user has confirmed or corrected stays.
@@ -613,16 +611,16 @@ class Gallery(TableSource):
         Returns:
             The numbers of identities, of their faces and of unassigned faces.
         """
-        return clusters.cluster(self.database, threshold=threshold, rebuild=rebuild)
+        return clusters.cluster(self.store, threshold=threshold, rebuild=rebuild)
 
     def needs_clustering(self) -> bool:
         """Whether faces wait to be clustered; not if the user has undone the only clustering."""
-        with self.database.read() as repository:
+        with self.store.read() as repository:
             return repository.settings.is_clustering_pending()
 
     def is_uncorrected(self) -> bool:
         """Whether nobody has named, placed or distinguished any face."""
-        with self.database.read() as repository:
+        with self.store.read() as repository:
             return not (
                 repository.identities.names()
                 or repository.assignments.confirmed_counts()
@@ -633,7 +631,7 @@ class Gallery(TableSource):
 
     def last_identity(self) -> int:
         """Return the highest number that an identity ever had."""
-        with self.database.read() as repository:
+        with self.store.read() as repository:
             return repository.identities.last_number()
 
     def count_identities_after(self, number: int) -> int:
@@ -642,14 +640,14 @@ class Gallery(TableSource):
         Args:
             number: of an identity that may be gone.
         """
-        with self.database.read() as repository:
+        with self.store.read() as repository:
             return repository.identities.count_after(number)
 
     # --- what is in the gallery ---------------------------------------------------------------------------------------
 
     def counts(self) -> Counts:
         """Count photos, faces and identities."""
-        return listing.counts(self.database)
+        return listing.counts(self.store)
 
     def photo(self, number: int) -> GalleryPhoto:
         """Return a photo; raise NotInGallery if it does not exist.
@@ -657,7 +655,7 @@ class Gallery(TableSource):
         Args:
             number: of the photo.
         """
-        return listing.photo(self.database, number)
+        return listing.photo(self.store, number)
 
     def photos(self, *, after: int = 0, before: int | None = None, limit: int = 100) -> list[GalleryPhoto]:
         """List photos by rising number, or with `before` by falling number.
@@ -667,16 +665,16 @@ class Gallery(TableSource):
             before: only photos with a lower number.
             limit: maximum number of photos.
         """
-        return listing.photos(self.database, after=after, before=before, limit=limit)
+        return listing.photos(self.store, after=after, before=before, limit=limit)
 
     def photo_paths(self) -> list[str]:
         """List where the files of all photos were when they were enrolled."""
-        with self.database.read() as repository:
+        with self.store.read() as repository:
             return list(repository.photos.paths())
 
     def paths_by_sha256(self) -> dict[str, str]:
         """Return the path of each photo by the SHA-256 of its content, in upper-case hex."""
-        with self.database.read() as repository:
+        with self.store.read() as repository:
             return {row.sha256.hex().upper(): row.path for row in repository.photos.rows()}
 
     @staticmethod
@@ -703,7 +701,7 @@ class Gallery(TableSource):
         Args:
             number: of the face.
         """
-        return listing.face(self.database, number)
+        return listing.face(self.store, number)
 
     def face_embedding(self, number: int) -> Float32[np.ndarray, " d"]:
         """Return the embedding of a face as a query; raise NotInGallery if it does not exist.
@@ -711,8 +709,8 @@ class Gallery(TableSource):
         Args:
             number: of the face.
         """
-        assignments.check_faces(self.database, [number])
-        faces = self.database.stored_faces()
+        assignments.check_faces(self.store, [number])
+        faces = self.store.stored_faces()
         return faces.unit_rows(faces.rows_of(np.array([number])))[0]
 
     def identity(self, number: int) -> IdentitySummary:
@@ -721,7 +719,7 @@ class Gallery(TableSource):
         Args:
             number: of the identity.
         """
-        return listing.identity_summary(self.database, number)
+        return listing.identity_summary(self.store, number)
 
     def identities(
         self, *, named: bool | None = None, after: tuple[int, int] | None = None, limit: int = 2**31 - 1
@@ -733,7 +731,7 @@ class Gallery(TableSource):
             after: only those that follow the one with this number of faces and this number.
             limit: maximum number of identities.
         """
-        return listing.identity_summaries(self.database, named=named, after=after, limit=limit)
+        return listing.identity_summaries(self.store, named=named, after=after, limit=limit)
 
     def identity_faces(self, identity: int) -> list[AssignmentConfidence]:
         """List the faces of an identity with how sure each is, those that fit best first.
@@ -741,7 +739,7 @@ class Gallery(TableSource):
         Args:
             identity: its number.
         """
-        return listing.face_confidences(self.database, identity)
+        return listing.face_confidences(self.store, identity)
 
     def count_faces(self, identity: int) -> int:
         """Count the faces of an identity; 0 if it does not exist.
@@ -749,7 +747,7 @@ class Gallery(TableSource):
         Args:
             identity: its number.
         """
-        return len(load_assignments(self.database).rows_of_identity(identity))
+        return len(load_assignments(self.store).rows_of_identity(identity))
 
     def unassigned_faces(self, *, after: int = 0, limit: int = 100) -> list[GalleryFace]:
         """List the faces without an identity by rising number, beginning after the number `after`.
@@ -758,7 +756,7 @@ class Gallery(TableSource):
             after: only faces with a higher number.
             limit: maximum number of faces.
         """
-        return listing.unassigned_faces(self.database, after=after, limit=limit)
+        return listing.unassigned_faces(self.store, after=after, limit=limit)
 
     def events(self, since: int = 0, limit: int = 1_000) -> list[GalleryEvent]:
         """List what was enrolled, named, merged and undone, in order.
@@ -767,7 +765,7 @@ class Gallery(TableSource):
             since: only events with a higher number: that of the last one that is known already.
             limit: maximum number of events.
         """
-        return list_events(self.database, since, limit)
+        return list_events(self.store, since, limit)
 
     def attributes(self, identity: int) -> list[Attributes]:
         """Return what other programs have noted about an identity, such as where a pet was lost.
@@ -782,13 +780,13 @@ class Gallery(TableSource):
         Raises:
             NotInGallery: there is no such identity.
         """
-        with self.database.read() as repository:
-            assignments.check_identities(self.database, [identity])
+        with self.store.read() as repository:
+            assignments.check_identities(self.store, [identity])
             return repository.identities.attributes(identity)
 
     def all_attributes(self) -> dict[int, list[Attributes]]:
         """Return the records of each identity that has any, as `attributes`."""
-        with self.database.read() as repository:
+        with self.store.read() as repository:
             return repository.identities.all_attributes()
 
     def set_attributes(self, identity: int, record: Attributes, *, kind: str = "note") -> None:
@@ -802,13 +800,13 @@ class Gallery(TableSource):
         Raises:
             NotInGallery: there is no such identity.
         """
-        with decisions.decision(self.database, kind) as repository:
-            assignments.check_identities(self.database, [identity])
+        with decisions.decision(self.store, kind) as repository:
+            assignments.check_identities(self.store, [identity])
             repository.identities.set_attributes(identity, [record] if record else [])
 
     def names(self) -> dict[int, str]:
         """Return the names of the identities that have one, by number."""
-        return load_assignments(self.database).names
+        return load_assignments(self.store).names
 
     def names_beginning(self, beginning: str, limit: int = 10) -> list[str]:
         """List the names that begin with a text, ignoring case, in alphabetical order.
@@ -817,7 +815,7 @@ class Gallery(TableSource):
             beginning: of the names.
             limit: maximum number of names.
         """
-        return listing.names(self.database, beginning, limit)
+        return listing.names(self.store, beginning, limit)
 
     def resolve_identity(self, reference: int | str) -> int:
         """Return the number of the identity that a number, a name or a text such as "#12" means.
@@ -828,7 +826,7 @@ class Gallery(TableSource):
         Raises:
             NotInGallery: there is no such identity.
         """
-        return resolve_identity(self.database, f"#{reference}" if isinstance(reference, int) else reference)
+        return resolve_identity(self.store, f"#{reference}" if isinstance(reference, int) else reference)
 
     def resolve_faces(self, references: Iterable[int | str]) -> list[int]:
         """Return the numbers of faces that are given by number, or by the path of a photo with one face; each once.
@@ -841,7 +839,7 @@ class Gallery(TableSource):
             UnreadablePhoto, Contradiction: a photo's file cannot be read, or has other content than when it was
                 enrolled.
         """
-        return list(dict.fromkeys(resolve_face(self.database, str(each)) for each in references))
+        return list(dict.fromkeys(resolve_face(self.store, str(each)) for each in references))
 
     def require(self, *, faces: Sequence[int] = (), identities: Sequence[int] = ()) -> None:
         """Raise NotInGallery unless all these faces and identities exist.
@@ -850,12 +848,12 @@ class Gallery(TableSource):
             faces: numbers of faces.
             identities: numbers of identities.
         """
-        assignments.check_faces(self.database, faces)
-        assignments.check_identities(self.database, identities)
+        assignments.check_faces(self.store, faces)
+        assignments.check_identities(self.store, identities)
 
     def statistics(self) -> GalleryStatistics:
         """Count photos, faces and identities, and describe the model and the thresholds."""
-        return gallery_statistics(self.database)
+        return gallery_statistics(self.store)
 
     # --- tables and notebooks -----------------------------------------------------------------------------------------
 
@@ -868,7 +866,7 @@ class Gallery(TableSource):
         Args:
             embedding_dtype: "float16" or "float32", for programs that cannot read float16; None: as stored, uncopied.
         """
-        return face_table(self.database, embedding_dtype)
+        return face_table(self.store, embedding_dtype)
 
     def embeddings(self, *, centered: bool = False) -> Float[np.ndarray, "n d"]:
         """Return the embeddings of all faces, one in each row, in the order of `table`, as a read-only view.
@@ -879,7 +877,7 @@ class Gallery(TableSource):
             centered: as the gallery compares them: less the means of its photos, if its model has means of species. A
                 query must not be centered.
         """
-        return embedding_matrix(self.database, centered=centered)
+        return embedding_matrix(self.store, centered=centered)
 
     def show(self, items: Iterable[Item]) -> NotebookHtml:
         """Return the faces of search hits, matches, identities or questions, for a notebook to display.
@@ -888,7 +886,7 @@ class Gallery(TableSource):
             items: what `search`, `identify`, `identities` or `questions` returned, or numbers of faces. The first 24
                 are shown.
         """
-        return NotebookHtml(items_html(self.database, items))
+        return NotebookHtml(items_html(self.store, items))
 
     # --- corrections --------------------------------------------------------------------------------------------------
 
@@ -905,8 +903,8 @@ class Gallery(TableSource):
             NotInGallery: there is no such identity.
             Contradiction: another identity has that name, or the name is not valid.
         """
-        with self.database.write():
-            return corrections.name_identity(self.database, self.resolve_identity(identity), name, confirm=confirm)
+        with self.store.write():
+            return corrections.name_identity(self.store, self.resolve_identity(identity), name, confirm=confirm)
 
     def confirm(self, faces: Sequence[int | str]) -> None:
         """Mark faces as assigned correctly, so that clustering never moves them.
@@ -918,8 +916,8 @@ class Gallery(TableSource):
             NotInGallery: there is no such face.
             ValueError: no face is given.
         """
-        with self.database.write():
-            corrections.confirm(self.database, self._faces(faces))
+        with self.store.write():
+            corrections.confirm(self.store, self._faces(faces))
 
     def merge(self, into: int | str, others: Sequence[int | str], *, same_photo: bool = False) -> CorrectionResult:
         """Merge identities into one.
@@ -940,9 +938,9 @@ class Gallery(TableSource):
             NotInGallery: there is no such identity.
             SharedPhoto: a photo does, and `same_photo` is False.
         """
-        with self.database.write():
+        with self.store.write():
             numbers = [self.resolve_identity(other) for other in others]
-            return corrections.merge(self.database, self.resolve_identity(into), numbers, same_photo=same_photo)
+            return corrections.merge(self.store, self.resolve_identity(into), numbers, same_photo=same_photo)
 
     def split(
         self, faces: Sequence[int | str], name: str | None = None, *, same_photo: bool = False
@@ -960,8 +958,8 @@ class Gallery(TableSource):
             Contradiction: the name is taken.
             ValueError: no face is given.
         """
-        with self.database.write():
-            return corrections.split(self.database, self._faces(faces), name, same_photo=same_photo)
+        with self.store.write():
+            return corrections.split(self.store, self._faces(faces), name, same_photo=same_photo)
 
     def move(self, faces: Sequence[int | str], to: int | str, *, same_photo: bool = False) -> CorrectionResult:
         """Move faces to an identity. Unconfirmed faces that are more similar to them move along.
@@ -979,8 +977,8 @@ class Gallery(TableSource):
             SharedPhoto: a photo would show the identity twice, and `same_photo` is False.
             ValueError: no face is given.
         """
-        with self.database.write():
-            return corrections.move(self.database, self._faces(faces), self.resolve_identity(to), same_photo=same_photo)
+        with self.store.write():
+            return corrections.move(self.store, self._faces(faces), self.resolve_identity(to), same_photo=same_photo)
 
     def reject(self, faces: Sequence[int | str], identity: int | str | None = None) -> CorrectionResult:
         """Note that faces do not show an identity, and remove them from it.
@@ -997,9 +995,9 @@ class Gallery(TableSource):
             Contradiction: `identity` is None, and a face is not assigned to one.
             ValueError: no face is given.
         """
-        with self.database.write():
+        with self.store.write():
             number = None if identity is None else self.resolve_identity(identity)
-            return corrections.reject(self.database, self._faces(faces), number)
+            return corrections.reject(self.store, self._faces(faces), number)
 
     def mark_different(self, first: int, second: int) -> None:
         """Note that two faces show different individuals, and so do the identities they are in.
@@ -1008,7 +1006,7 @@ class Gallery(TableSource):
             first: number of a face.
             second: number of the other face.
         """
-        corrections.mark_different(self.database, first, second)
+        corrections.mark_different(self.store, first, second)
 
     @staticmethod
     def check_name(name: str) -> str:
@@ -1026,7 +1024,7 @@ class Gallery(TableSource):
             identity: its number.
             faces: numbers of some of its faces.
         """
-        return similar_faces(self.database, identity, faces)
+        return similar_faces(self.store, identity, faces)
 
     def add_face(
         self,
@@ -1050,7 +1048,7 @@ class Gallery(TableSource):
             The face's number.
         """
         return manual_faces.add_face(
-            self.database, self.embedder, photo, box_xyxy_px, landmarks_px, path=path, species=species
+            self.store, self.embedder, photo, box_xyxy_px, landmarks_px, path=path, species=species
         )
 
     def set_face_box(
@@ -1063,7 +1061,7 @@ class Gallery(TableSource):
             box_xyxy_px: in pixels of the upright photo.
             path: the photo's file, if it is at another place now.
         """
-        manual_faces.set_face_box(self.database, self.embedder, face, box_xyxy_px, path=path)
+        manual_faces.set_face_box(self.store, self.embedder, face, box_xyxy_px, path=path)
 
     def delete_face(self, face: int) -> None:
         """Delete a face. Its photo stays, and the face is not detected again.
@@ -1071,7 +1069,7 @@ class Gallery(TableSource):
         Args:
             face: its number.
         """
-        manual_faces.delete_face(self.database, face)
+        manual_faces.delete_face(self.store, face)
 
     # --- what a user saw when he decided ------------------------------------------------------------------------------
 
@@ -1081,7 +1079,7 @@ class Gallery(TableSource):
         Args:
             identities: their numbers; None for the unassigned faces.
         """
-        return read_states(self.database, identities)
+        return read_states(self.store, identities)
 
     def check_states(self, states: Iterable[IdentityState], *, faces: bool = True, attributes: bool = False) -> None:
         """Check, within `write`, that identities are as the user saw them.
@@ -1094,7 +1092,7 @@ class Gallery(TableSource):
         Raises:
             Contradiction: one was changed, merged or deleted; the message says how and when.
         """
-        identity_state.check_states(self.database, states, faces=faces, attributes=attributes)
+        identity_state.check_states(self.store, states, faces=faces, attributes=attributes)
 
     def check_identity_of_faces(self, faces: Sequence[int], state: IdentityState) -> None:
         """Check, within `write`, that faces are still in the identity that the user saw them in.
@@ -1107,7 +1105,7 @@ class Gallery(TableSource):
             NotInGallery: one of the faces does not exist any more.
             Contradiction: one is in another identity, or the identity was renamed.
         """
-        identity_state.check_identity_of_faces(self.database, faces, state)
+        identity_state.check_identity_of_faces(self.store, faces, state)
 
     # --- questions and undo -------------------------------------------------------------------------------------------
 
@@ -1117,7 +1115,7 @@ class Gallery(TableSource):
         Args:
             count: maximum number of questions.
         """
-        return reviews.propose_questions(self.database, count)
+        return reviews.propose_questions(self.store, count)
 
     def answer(self, question: Question, same: bool) -> None:
         """Apply the answer to a question. It is one change, which `undo` reverts.
@@ -1130,11 +1128,11 @@ class Gallery(TableSource):
             NotInGallery: one of its faces or identities does not exist any more.
             Contradiction: the answer contradicts a correction that was made since.
         """
-        reviews.answer_question(self.database, question, same)
+        reviews.answer_question(self.store, question, same)
 
     def answers_left(self) -> reviews.AnswersLeft:
         """Estimate how many answers are left that matter."""
-        return reviews.estimate_answers_left(self.database)
+        return reviews.estimate_answers_left(self.store)
 
     def is_current(self, question: Question) -> bool:
         """Whether both faces are still in the identities that they were in when the question was proposed.
@@ -1142,11 +1140,11 @@ class Gallery(TableSource):
         Args:
             question: one that `questions` proposed.
         """
-        return reviews.is_still_valid(self.database, question)
+        return reviews.is_still_valid(self.store, question)
 
     def doubtful_identities(self) -> frozenset[int]:
         """Return the identities that show two individuals rather than one."""
-        return reviews.doubtful_identities(self.database)
+        return reviews.doubtful_identities(self.store)
 
     def undo(self, expected: int | None = None) -> Decision:
         """Undo the last change, and return it.
@@ -1159,7 +1157,7 @@ class Gallery(TableSource):
             NotInGallery: there is nothing to undo.
             Contradiction: the last change is not the expected one; nothing was undone.
         """
-        return decisions.undo(self.database, expected)
+        return decisions.undo(self.store, expected)
 
     def decisions(self, limit: int = 20) -> list[Decision]:
         """List the last decisions that can be undone, newest first.
@@ -1167,7 +1165,7 @@ class Gallery(TableSource):
         Args:
             limit: maximum number of decisions.
         """
-        return decisions.decisions(self.database, limit)
+        return decisions.decisions(self.store, limit)
 
     def forget(
         self,
@@ -1194,11 +1192,11 @@ class Gallery(TableSource):
         if (identity is None) == (not references):
             raise ValueError("give either an identity or photos to forget")
         if identity is not None:
-            with self.database.read():
+            with self.store.read():
                 number = self.resolve_identity(identity)
-                state = state or read_states(self.database, [number])[number]
-            return forget_identity(self.database, number, state)
-        return forget_photos(self.database, [each if isinstance(each, int) else Path(each) for each in references])
+                state = state or read_states(self.store, [number])[number]
+            return forget_identity(self.store, number, state)
+        return forget_photos(self.store, [each if isinstance(each, int) else Path(each) for each in references])
 
     def update_index(
         self,
@@ -1225,24 +1223,24 @@ class Gallery(TableSource):
                 there.
         """
         if address == "local":
-            external_search.drop_external_index(self.database)
+            external_search.drop_external_index(self.store)
         elif address is not None:
-            external_search.use_external_index(self.database, address)
-        return update_index(self.database, build=build, on_rows=on_rows, on_build=on_build)
+            external_search.use_external_index(self.store, address)
+        return update_index(self.store, build=build, on_rows=on_rows, on_build=on_build)
 
     # --- whether two faces show the same individual -------------------------------------------------------------------
 
     def thresholds(self) -> tuple[SpeciesClustering, ...]:
         """Return from which similarity on the faces of each species are clustered."""
-        return load_album(self.database).thresholds
+        return load_album(self.store).thresholds
 
     def threshold_is_guess(self) -> bool:
         """Whether faces are clustered from a fixed number on: neither the album nor a calibration tells another."""
-        return album.is_guess(self.database)
+        return album.is_guess(self.store)
 
     def main_species(self) -> SpeciesClustering:
         """Return from which similarity on the faces are clustered that there are most of."""
-        return load_album(self.database).main
+        return load_album(self.store).main
 
     def calibration(self, part: int | None = None) -> Calibration:
         """Return the calibration that is in use, of the gallery or else of its model.
@@ -1250,7 +1248,7 @@ class Gallery(TableSource):
         Args:
             part: number of the bundle, from 0; None: the one with most faces.
         """
-        return calibrations.calibration(self.database, self._part(part))
+        return calibrations.calibration(self.store, self._part(part))
 
     def calibration_for(self, query: Float32[np.ndarray, " d"]) -> Calibration:
         """Return the calibration of the similarities of a query's embedding.
@@ -1258,9 +1256,9 @@ class Gallery(TableSource):
         Args:
             query: an embedding by the model.
         """
-        query = self.database.truncate_query(query)
+        query = self.store.truncate_query(query)
         length = len(query)
-        return calibrations.calibration_at(self.database, length, self.database.faces_at(length).part_of_query(query))
+        return calibrations.calibration_at(self.store, length, self.store.faces_at(length).part_of_query(query))
 
     def clustering(self, part: int | None = None) -> ClusteringSettings:
         """Return the threshold of clustering by the calibration in use.
@@ -1268,11 +1266,11 @@ class Gallery(TableSource):
         Args:
             part: as for `calibration`.
         """
-        return calibrations.clustering_calibration(self.database, self._part(part))
+        return calibrations.clustering_calibration(self.store, self._part(part))
 
     def species_clustering(self) -> list[tuple[SpeciesClustering, ClusteringSettings]]:
         """Return the threshold of each species, with the calibration's of its bundle."""
-        loaded = load_album(self.database)
+        loaded = load_album(self.store)
         return [
             (threshold, self.clustering(part)) for threshold, part in zip(loaded.thresholds, loaded.parts, strict=True)
         ]
@@ -1283,11 +1281,11 @@ class Gallery(TableSource):
         Args:
             part: as for `calibration`.
         """
-        return calibrations.own_calibration(self.database, part)
+        return calibrations.own_calibration(self.store, part)
 
     def reset_calibration(self) -> None:
         """Delete the calibration that was fitted on confirmed faces, so that the model's is used again."""
-        calibrations.reset_calibration(self.database)
+        calibrations.reset_calibration(self.store)
 
     def compare(self, first: Float32[np.ndarray, " d"], second: Float32[np.ndarray, " d"]) -> VerificationResult:
         """Decide whether two embeddings show the same individual, by the gallery's means and calibration.
@@ -1296,7 +1294,7 @@ class Gallery(TableSource):
             first: an embedding.
             second: the other one.
         """
-        return searches.verify_pair(self.database, first, second)
+        return searches.verify_pair(self.store, first, second)
 
     # --- files and folders --------------------------------------------------------------------------------------------
 
@@ -1309,7 +1307,7 @@ class Gallery(TableSource):
         Raises:
             FamiliarError: too few faces are confirmed.
         """
-        calibrations.calibrate(self.database)
+        calibrations.calibrate(self.store)
         return self.calibration()
 
     def migrate(
@@ -1325,7 +1323,7 @@ class Gallery(TableSource):
             on_batch: called with the number of faces or photos done.
         """
         embedder = as_embedder(model)
-        result = migrate.migrate(self.database, embedder, flip=flip, on_batch=on_batch)
+        result = migrate.migrate(self.store, embedder, flip=flip, on_batch=on_batch)
         self._model.embedder = embedder
         return result
 
@@ -1344,8 +1342,8 @@ class Gallery(TableSource):
         """
         path = Path(source)
         if path.is_dir():
-            return import_export.import_folders(self.database, path)
-        return import_export.import_csv(self.database, path)
+            return import_export.import_folders(self.store, path)
+        return import_export.import_csv(self.store, path)
 
     def export(self, target: Path | str, mode: Literal["link", "copy"] = "link") -> import_export.ExportResult | int:
         """Write the identities to a CSV table, or the photos to a folder with one subfolder for each identity.
@@ -1359,8 +1357,8 @@ class Gallery(TableSource):
         """
         path = Path(target)
         if path.suffix.lower() == ".csv":
-            return import_export.export_csv(self.database, path)
-        return import_export.export_folders(self.database, path, mode)
+            return import_export.export_csv(self.store, path)
+        return import_export.export_folders(self.store, path, mode)
 
     def import_xmp(self, photos: Photos = ()) -> import_export.ImportResult:
         """Name faces as the photos' own metadata do: XMP sidecars, XMP packets in the photos, and `.picasa.ini`.
@@ -1371,7 +1369,7 @@ class Gallery(TableSource):
         Returns:
             As for `import_labels`.
         """
-        return import_xmp(self.database, [Path(photos)] if isinstance(photos, str | Path) else [*map(Path, photos)])
+        return import_xmp(self.store, [Path(photos)] if isinstance(photos, str | Path) else [*map(Path, photos)])
 
     def export_xmp(self, *, in_place: bool = False) -> XmpExportResult:
         """Write the names of faces into XMP sidecars, as face regions and keywords. Data of other programs stay.
@@ -1379,11 +1377,11 @@ class Gallery(TableSource):
         Args:
             in_place: write into JPEGs themselves; other formats get sidecars.
         """
-        return export_xmp(self.database, in_place=in_place)
+        return export_xmp(self.store, in_place=in_place)
 
     def check(self) -> CheckResult:
         """Check the database, the index and the photos' files, and list all problems."""
-        return check(self.database)
+        return check(self.store)
 
     @staticmethod
     def repair(folder: Path | str, model: Path | str | None = None) -> RepairResult:
@@ -1406,7 +1404,7 @@ class Gallery(TableSource):
             days: of so many days the newest copy; 0: none.
             weeks: of so many weeks the newest copy; 0: none.
         """
-        with self.database.write() as repository:
+        with self.store.write() as repository:
             repository.settings.set_retention(Retention(days, weeks))
 
     def damaged_files(self) -> list[Path]:
@@ -1424,7 +1422,7 @@ class Gallery(TableSource):
             CorruptGallery: the gallery is damaged; repair it first.
             CannotWrite: the file cannot be written.
         """
-        return backup(self.database, Path(file))
+        return backup(self.store, Path(file))
 
     @staticmethod
     def restore(folder: Path | str, source: Path | str | None = None) -> RestoreResult:
@@ -1444,7 +1442,7 @@ class Gallery(TableSource):
     # ------------------------------------------------------------------------------------------------------------------
 
     def _part(self, part: int | None) -> int:
-        return load_album(self.database).main_part if part is None else part
+        return load_album(self.store).main_part if part is None else part
 
     def _faces(self, references: Sequence[int | str]) -> list[int]:
         if not references:

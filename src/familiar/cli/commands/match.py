@@ -97,7 +97,7 @@ def match(
     with Gallery.open(folder, models or None, providers=providers) as gallery:
         face_detector = gallery.detector(detector, detector_model, for_query=name is None)
         numbers = list(map(gallery.resolve_identity, dismissed))
-        database, embedder = gallery.database, gallery.embedder
+        database, embedder = gallery.store, gallery.embedder
         for group, paths in groups.items():
             try:
                 if name is not None and report is not None:

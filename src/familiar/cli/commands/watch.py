@@ -97,7 +97,7 @@ def watch(
         face_detector = opened.detector(detector, detector_model)
         opened.remember_detector(detector, detector_model)
         watching = FolderWatch(
-            opened.database,
+            opened.store,
             opened.embedder,
             face_detector,
             folders,
