@@ -13,6 +13,7 @@ from jaxtyping import Float, Float32
 from familiar.core.calibration import Calibration
 from familiar.core.data_table import DataTable, TableSource
 from familiar.core.errors import NoFaceFound, NothingDetected
+from familiar.core.files import absolute_path
 from familiar.core.gallery_types import (
     AssignmentConfidence,
     ClusterResult,
@@ -29,6 +30,7 @@ from familiar.core.notebook import NotebookHtml
 from familiar.core.recognition_types import Hit, Match, VerificationResult
 from familiar.core.types import Crop
 from familiar.detection.detector import Detector, looked_for, not_looked_for
+from familiar.detection.detectors import CROP_DETECTORS
 from familiar.detection.faces import DetectedFaces
 from familiar.embedding.bundle import load_bundle
 from familiar.embedding.embedder import Embedder, as_embedder
@@ -38,9 +40,10 @@ from familiar.gallery.edits import corrections, identity_state, manual_faces
 from familiar.gallery.edits.forget import ForgetResult, forget_identity, forget_photos
 from familiar.gallery.edits.identity_state import IdentityState, read_states
 from familiar.gallery.edits.propagation import similar_faces
-from familiar.gallery.enroll import gallery_model, redetect
-from familiar.gallery.enroll.enroll import EnrollResult, enroll_embeddings
-from familiar.gallery.enroll.gallery_model import create_gallery, enroll_in_album, open_gallery_model
+from familiar.gallery.enroll import gallery_model
+from familiar.gallery.enroll.enroll import EnrollResult, enroll, enroll_embeddings
+from familiar.gallery.enroll.gallery_model import create_gallery, open_gallery_model
+from familiar.gallery.enroll.redetect import photos_to_search, redetect_photos
 from familiar.gallery.review import questions as reviews
 from familiar.gallery.same import album, assignments, decisions
 from familiar.gallery.same import calibration as calibrations
@@ -377,18 +380,34 @@ class Gallery(TableSource):
             Contradiction: the gallery's detector is another one.
             SpaceMismatch: another process has moved the gallery to another model.
         """
-        paths = [photos] if isinstance(photos, str | Path) else list(photos)
-        return enroll_in_album(
-            self.store,
-            self.embedder,
-            find_photos(paths) if paths or not redetect else [],
-            detector,
-            detector_model,
-            look_again=redetect,
-            flip=flip,
-            species=species,
-            on_batch=on_batch,
-        )
+        named = [photos] if isinstance(photos, str | Path) else list(photos)
+        paths = find_photos(named) if named or not redetect else []
+        reference = self.model_reference
+        is_other = detector is not None and detector != reference.detector
+        if redetect and isinstance(detector, str):
+            chosen = gallery_model.build_gallery_detector(self.embedder, reference, detector, detector_model)
+        else:
+            chosen = self.detector(detector, detector_model)
+        known: list[PhotoRow] = []
+        if redetect:
+            among = frozenset(map(absolute_path, paths)) if paths and not is_other else None
+            known = photos_to_search(self.store, without_face=not is_other, paths=among)
+        else:  # at once, so that an interrupted call goes on with the same one
+            self.remember_detector(detector, detector_model)
+        result = enroll(self.store, self.embedder, paths, chosen, flip=flip, species=species, on_batch=on_batch)
+        if redetect:
+            result += redetect_photos(
+                self.store,
+                self.embedder,
+                known,
+                chosen,
+                enrolled_as_crops=reference.detector in CROP_DETECTORS,
+                flip=flip,
+                species=species,
+                on_batch=lambda done, again: on_batch(len(paths) + done, result + again),
+            )
+            self.remember_detector(detector, detector_model)
+        return result
 
     def photos_to_search(self, *, without_face: bool) -> list[PhotoRow]:
         """List the photos that have a file and may be searched again: all, or those in which no face was found.
@@ -396,7 +415,7 @@ class Gallery(TableSource):
         Args:
             without_face: only those in which no face was detected.
         """
-        return redetect.photos_to_search(self.store, without_face=without_face)
+        return photos_to_search(self.store, without_face=without_face)
 
     def redetect(
         self,
@@ -417,7 +436,7 @@ class Gallery(TableSource):
         Returns:
             What was found, and the photos whose files are missing or have changed.
         """
-        return redetect.redetect(
+        return redetect_photos(
             self.store, self.embedder, photos, detector, enrolled_as_crops=were_crops, on_batch=on_batch
         )
 

@@ -1,7 +1,7 @@
 """The model and the detector of a gallery: it remembers both, and commands that name others are refused."""
 
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,10 +12,7 @@ from familiar.detection.detector import Detector
 from familiar.detection.detectors import CROP_DETECTORS, available_detector
 from familiar.embedding.embedder import Embedder
 from familiar.embedding.species import Models, pin_shipped
-from familiar.gallery.enroll.enroll import EnrollResult, enroll
-from familiar.gallery.enroll.redetect import photos_to_search, redetect
 from familiar.gallery.store.model_reference import ModelReference
-from familiar.gallery.store.photos import PhotoRow
 from familiar.gallery.store.space import Space
 from familiar.gallery.store.store import Store
 
@@ -185,63 +182,6 @@ def build_gallery_detector(
     if model_path is None and name == reference.detector and reference.detector_model is not None:
         model_path = Path(reference.detector_model)
     return model.detector(name, model_path)
-
-
-def enroll_in_album(
-    store: Store,
-    model: Embedder,
-    paths: Sequence[Path],
-    chosen: Detector | str | None = None,
-    detector_model: Path | None = None,
-    *,
-    look_again: bool = False,
-    flip: bool = False,
-    species: str | None = None,
-    on_batch: Callable[[int, EnrollResult], None] = lambda _, __: None,
-) -> EnrollResult:
-    """Enroll photos with the gallery's detector, which it remembers from the first ones on.
-
-    Args:
-        store: to write to.
-        model: the gallery's.
-        paths: of photos.
-        chosen: the detector, as for `gallery_detector`; with `look_again` it may be another one.
-        detector_model: as for `gallery_detector`.
-        look_again: also search photos again that the gallery has: with another detector all of them, which it remembers
-            then; otherwise those of `paths`, or without `paths` of the gallery, that have no face.
-        flip: as for `enroll`.
-        species: as for `enroll`.
-        on_batch: as for `enroll`.
-
-    Raises:
-        Contradiction, BadDetector, SpaceMismatch, NoBundleForSpecies: as for `gallery_detector` and `enroll`.
-    """
-    reference = store.model_reference
-    is_other = chosen is not None and chosen != reference.detector
-    if look_again and isinstance(chosen, str):
-        detector = build_gallery_detector(model, reference, chosen, detector_model)
-    else:
-        detector = gallery_detector(store, model, chosen, detector_model)
-    known: list[PhotoRow] = []
-    if look_again:
-        among = frozenset(map(absolute_path, paths)) if paths and not is_other else None
-        known = photos_to_search(store, without_face=not is_other, paths=among)
-    else:  # at once, so that an interrupted call goes on with the same one
-        remember_detector(store, model, chosen, detector_model)
-    result = enroll(store, model, paths, detector, flip=flip, species=species, on_batch=on_batch)
-    if look_again:
-        result += redetect(
-            store,
-            model,
-            known,
-            detector,
-            enrolled_as_crops=reference.detector in CROP_DETECTORS,
-            flip=flip,
-            species=species,
-            on_batch=lambda done, again: on_batch(len(paths) + done, result + again),
-        )
-        remember_detector(store, model, chosen, detector_model)
-    return result
 
 
 def remember_detector(

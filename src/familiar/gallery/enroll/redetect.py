@@ -29,7 +29,7 @@ def photos_to_search(store: Store, *, without_face: bool, paths: Collection[Path
     return [row for row in rows if row.has_file and (paths is None or Path(row.path) in paths)]
 
 
-def redetect(
+def redetect_photos(
     store: Store,
     embedder: Embedder,
     photos: Sequence[PhotoRow],

@@ -35,7 +35,7 @@ from familiar.embedding.embedder import Embedder
 from familiar.embedding.photos import stack_embeddings
 from familiar.gallery.enroll.enroll import NOTHING_ENROLLED, EnrollResult
 from familiar.gallery.enroll.gallery_model import build_gallery_detector, remember
-from familiar.gallery.enroll.redetect import photos_to_search, redetect
+from familiar.gallery.enroll.redetect import photos_to_search, redetect_photos
 from familiar.gallery.same.automatic_calibration import calibrate_if_due
 from familiar.gallery.same.calibration import calibrate, own_calibration
 from familiar.gallery.store.face_table import EmbeddingTable
@@ -335,7 +335,9 @@ def _find_more_faces(
     if old.detector is not None and (new.detector != old.detector or has_more_species):
         detector = build_gallery_detector(embedder, new)
         photos = photos_to_search(store, without_face=False)
-        redetection = redetect(store, embedder, photos, detector, flip=flip, on_batch=lambda done, _: on_batch(done))
+        redetection = redetect_photos(
+            store, embedder, photos, detector, flip=flip, on_batch=lambda done, _: on_batch(done)
+        )
         result = replace(result, detector=new.detector, redetection=redetection)
     remember(store, species=new.species, detector=new.detector, detector_model=new.detector_model)
     return result
