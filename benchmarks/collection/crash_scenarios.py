@@ -211,12 +211,13 @@ SCENARIOS = {
 
 
 def contents(gallery: Store) -> Contents:
-    """Read every row of every table, except when decisions were made."""
+    """Read every row of every table, except when decisions were made and events happened."""
     with gallery.read() as repository:
         connection = repository.connection
         tables = connection.rows("SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite%'")
         rows_by_table: Contents = {table: connection.rows(f"SELECT * FROM {table} ORDER BY 1") for (table,) in tables}
         rows_by_table["decisions"] = connection.rows("SELECT id, kind FROM decisions ORDER BY id")
+        rows_by_table["events"] = connection.rows("SELECT id, kind, identity_id, body FROM events ORDER BY id")
     return rows_by_table
 
 
