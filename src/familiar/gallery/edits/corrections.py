@@ -249,9 +249,9 @@ def _merge_pair(repository: Repository, before: GalleryAssignments, into: int, o
     repository.assignments.assign(dict.fromkeys(before.faces.ids[other_rows].tolist(), into), by_user=None)
     repository.constraints.drop_stale(into)  # after the faces have moved, or the pair above would be dropped
     repository.constraints.transfer_rejections(other, into)
-    records = [_records(repository, identity) for identity in (into, other)]
-    if any(map(repository.identities.attributes, (into, other))):
-        repository.identities.set_attributes(into, [*records[0], *records[1]])
+    records = [*_records(repository, into), *_records(repository, other)]
+    if any(records):
+        repository.identities.set_attributes(into, records)
     into_name, other_name = repository.identities.name(into), repository.identities.name(other)
     repository.identities.delete(other)
     if into_name is None and other_name is not None:

@@ -1,6 +1,5 @@
 """What happened in a gallery, for programs that follow it."""
 
-import json
 from dataclasses import dataclass
 
 from familiar.gallery.store.repository import Repository
@@ -39,10 +38,10 @@ def list_events(store: Store, since: int, limit: int) -> list[GalleryEvent]:
                 number,
                 kind,
                 happened_at,
-                _photos(repository, json.loads(body)),
+                _photos(repository, body),
                 identity,
                 None if identity is None else names.get(identity),
-                json.loads(body).get("merged"),
+                body.get("merged"),
             )
             for number, happened_at, kind, identity, body in repository.events.after(since, limit)
         ]

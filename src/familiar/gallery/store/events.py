@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 
 from familiar.gallery.store.table import Table
 
-EventRow = tuple[int, str, str, int | None, str]  # id, time, kind, identity and JSON of the rest
+EventRow = tuple[int, str, str, int | None, dict[str, int]]  # id, time, kind, identity and the rest
 
 
 class Events(Table):
@@ -20,7 +20,8 @@ class Events(Table):
 
     def after(self, number: int, limit: int) -> list[EventRow]:
         """Return the next events after a number, oldest first."""
-        return self._connection.rows(
+        rows = self._connection.rows(
             "SELECT id, happened_at, kind, identity_id, body FROM events WHERE id > ? ORDER BY id LIMIT ?",
             (number, limit),
         )
+        return [(*others, json.loads(body)) for *others, body in rows]
