@@ -24,7 +24,8 @@ from familiar.gallery.review.questions import answer_question, propose_questions
 from familiar.gallery.same.assignments import UNASSIGNED, load_assignments
 from familiar.gallery.store.space import Space
 from familiar.gallery.store.store import Store
-from familiar.photos.decoding import find_photos, load_photo, save_photo
+from familiar.photos.decoding import load_photo, save_photo
+from familiar.photos.listing import find_photos
 
 ALBUM = "synthetic:cats:7x6:seed=3:difficulty=0.35"
 QUESTIONS = 4

@@ -15,7 +15,8 @@ from PIL import Image
 
 from familiar.core.types import Face, Photo
 from familiar.detection.heads import HeadDetector
-from familiar.photos.decoding import decode_photo, find_photos, load_photo
+from familiar.photos.decoding import decode_photo, load_photo
+from familiar.photos.listing import find_photos
 from pet_detector.labels import LabeledPhoto
 from pet_detector.teachers import contains, middle, overlap
 

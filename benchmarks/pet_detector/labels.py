@@ -16,7 +16,8 @@ from familiar.datasets.synthetic import SyntheticPhoto, SyntheticSource
 from familiar.datasets.synthetic import photo as drawing
 from familiar.datasets.synthetic.canvas import make_canvas
 from familiar.datasets.synthetic.face import render_face
-from familiar.photos.decoding import find_photos, load_photo
+from familiar.photos.decoding import load_photo
+from familiar.photos.listing import find_photos
 from pet_detector.teachers import (
     Box,
     DogLandmarkTeacher,

@@ -19,7 +19,7 @@ import numpy as np
 
 from familiar.embedding.embedder import Embedder
 from familiar.embedding.photos import embed_photos
-from familiar.photos.decoding import find_photos
+from familiar.photos.listing import find_photos
 from serving.server import Form, Server, serving
 
 

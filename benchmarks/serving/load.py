@@ -26,7 +26,7 @@ from familiar.gallery.enroll.enroll import enroll
 from familiar.gallery.search.listing import identity_summaries
 from familiar.gallery.store.space import Space
 from familiar.gallery.store.store import Store
-from familiar.photos.decoding import find_photos
+from familiar.photos.listing import find_photos
 from serving.server import Form, Server, serving
 
 WEIGHTS = {

@@ -24,7 +24,8 @@ from familiar.gallery.store.store import Store
 from familiar.integrations.lost_pets.found_pets import photo_ids
 from familiar.integrations.lost_pets.register import enter_pet
 from familiar.integrations.lost_pets.reports import Report
-from familiar.photos.decoding import find_photos, save_photo
+from familiar.photos.decoding import save_photo
+from familiar.photos.listing import find_photos
 from serving.server import serving
 
 DESKTOP, PHONE = (1_280, 800), (390, 844)

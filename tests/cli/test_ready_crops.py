@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from familiar.photos.decoding import find_photos
+from familiar.photos.listing import find_photos
 from support.cli import Familiar
 from support.color_album import draw_photo
 from support.colored_squares import use_colored_squares

@@ -14,7 +14,8 @@ from familiar.core.errors import BadDetector
 from familiar.core.types import Photo
 from familiar.datasets.synthetic import SyntheticPhoto
 from familiar.detection.heads import LABELS, SAME_HEAD_IOU, HeadDetector, _resize_for_network, distinct_boxes
-from familiar.photos.decoding import find_photos, load_photo
+from familiar.photos.decoding import load_photo
+from familiar.photos.listing import find_photos
 
 Build = Callable[[Sequence[tuple[Sequence[float], Sequence[float]]]], HeadDetector]
 FACE = np.array([[0.3, 0.4], [0.7, 0.4], [0.5, 0.6], [0.35, 0.8], [0.65, 0.8]])  # in sides of the box

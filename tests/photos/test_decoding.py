@@ -16,14 +16,8 @@ from PIL import Image
 
 from familiar.core.errors import CannotWrite, FamiliarError, NoFaceFound, UnreadablePhoto
 from familiar.core.types import Photo
-from familiar.photos.decoding import (
-    MAX_FILE_BYTES,
-    PHOTO_SUFFIXES,
-    find_photos,
-    is_content_broken,
-    load_photo,
-    save_photo,
-)
+from familiar.photos.decoding import MAX_FILE_BYTES, is_content_broken, load_photo, save_photo
+from familiar.photos.listing import PHOTO_SUFFIXES, find_photos
 
 
 def gradient(width: int = 48, height: int = 32) -> np.ndarray:
@@ -410,12 +404,12 @@ def bmp_bomb(width: int, height: int) -> bytes:
 
 
 @pytest.mark.parametrize("bomb", [png_bomb, bmp_bomb])
-@pytest.mark.parametrize("side", [10_001, 60_000])  # below and above the limits of Pillow's own
+@pytest.mark.parametrize("side", [15_812, 60_000])  # below and above the limits of Pillow's own
 def test_rejects_too_many_pixels_by_header(bomb: Callable, side: int, tmp_path: Path) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         message = refusal(bomb(side, side), tmp_path)
-    assert message.startswith(f"{side} x {side} px is more than 100,000,000 pixels: scale it down")
+    assert message.startswith(f"{side} x {side} px is more than 250,000,000 pixels: scale it down")
 
 
 def test_max_pixels_limit_is_inclusive(load: Callable, tmp_path: Path) -> None:
@@ -424,10 +418,38 @@ def test_max_pixels_limit_is_inclusive(load: Callable, tmp_path: Path) -> None:
     assert "more than 1,535 pixels" in refusal(data, tmp_path, max_pixels=48 * 32 - 1)
 
 
-@pytest.mark.parametrize("format_name", ["JPEG", "PNG", "BMP", "GIF", "PPM", "AVIF"])
+@pytest.mark.parametrize("format_name", ["JPEG", "MPO", "PNG", "BMP", "GIF", "PPM", "AVIF", "TIFF", "WEBP"])
 def test_ignores_pillow_pixel_limit(format_name: str, load: Callable, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 100)
     assert load(encoded(Image.fromarray(RGB), format_name)).shape == RGB.shape
+    assert Image.MAX_IMAGE_PIXELS == 100
+
+
+@pytest.mark.parametrize("format_name", ["JPEG", "MPO"])
+@pytest.mark.parametrize("mode", ["RGB", "CMYK"])
+def test_jpeg_may_be_larger_than_the_limit_if_it_is_decoded_smaller(
+    format_name: str, mode: str, tmp_path: Path
+) -> None:
+    data = encoded(Image.new(mode, (800, 640)), format_name)
+    (tmp_path / "a.jpg").write_bytes(data)
+    photo = load_photo(tmp_path / "a.jpg", min_side_px=80, max_pixels=8000)
+    assert (photo.size_px, photo.source_size_px) == ((100, 80), (800, 640))
+    assert "is more than 7,999 pixels" in refusal(data, tmp_path, min_side_px=80, max_pixels=7999)
+    assert "is more than 8,000 pixels" in refusal(data, tmp_path, max_pixels=8000)
+
+
+def test_progressive_jpeg_is_limited_at_full_size(tmp_path: Path) -> None:
+    data = encoded(Image.new("CMYK", (800, 640)), "JPEG", progressive=True)
+    assert "is more than 8,000 pixels" in refusal(data, tmp_path, min_side_px=80, max_pixels=8000)
+
+
+def test_limit_of_megapixels_is_that_of_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    data = encoded(Image.fromarray(RGB), "PNG")
+    monkeypatch.setenv("FAMILIAR_MAX_MEGAPIXELS", "0.0015")
+    assert "more than 1,500 pixels: scale it down, or allow more megapixels (--max-meg" in refusal(data, tmp_path)
+    for value in ("", "many", "0", "-3", "nan", "inf"):
+        monkeypatch.setenv("FAMILIAR_MAX_MEGAPIXELS", value)
+        assert f"FAMILIAR_MAX_MEGAPIXELS={value}: give a number of megapixels" in refusal(data, tmp_path)
 
 
 NOISE = np.random.default_rng(0).integers(0, 256, (120, 160, 3), dtype=np.uint8)

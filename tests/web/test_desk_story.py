@@ -16,7 +16,7 @@ from familiar.gallery.store.store import Store
 from familiar.gallery.transfer.import_export import import_folders
 from familiar.integrations.lost_pets.register import dismissed_pets
 from familiar.integrations.lost_pets.reports import list_pets
-from familiar.photos.decoding import find_photos
+from familiar.photos.listing import find_photos
 from familiar.web.settings import Settings
 from support.pet_register import draw_register
 from support.server import running_server

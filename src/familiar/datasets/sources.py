@@ -18,7 +18,7 @@ from familiar.datasets.idx import IdxPhoto, mnist_photos
 from familiar.datasets.shards.scanning import ShardPhoto, name_of, names_shards, scan_shards
 from familiar.datasets.spellings import Spellings, unify_identity
 from familiar.datasets.synthetic import SyntheticPhoto, SyntheticSource
-from familiar.photos.decoding import PHOTO_SUFFIXES
+from familiar.photos.listing import PHOTO_SUFFIXES
 
 log = logging.getLogger(__name__)
 

@@ -72,7 +72,7 @@ from familiar.gallery.transfer.check import CheckResult, check
 from familiar.gallery.transfer.repair import RepairResult, repair
 from familiar.gallery.transfer.xmp_export import XmpExportResult, export_xmp
 from familiar.gallery.transfer.xmp_import import import_xmp
-from familiar.photos.decoding import find_photos
+from familiar.photos.listing import find_photos
 
 Photos = Path | str | Iterable[Path | str]
 Query: TypeAlias = Path | str | Crop | Float32[np.ndarray, " d"]

@@ -1,5 +1,6 @@
-from .decoding import find_photos, load_photo, save_photo
+from .decoding import load_photo, save_photo
 from .exif import capture_time
+from .listing import find_photos
 from .preprocessing import Preprocessing
 
 __all__ = [

@@ -1,11 +1,13 @@
 """Decode image files of any supported format and mode to upright 8-bit RGB. Independent of faces."""
 
 import io
+import logging
 import os
 import re
 import stat
+import threading
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -18,20 +20,24 @@ from PIL import ExifTags, Image, ImageFile
 
 from familiar.core.errors import CannotWrite, FamiliarError, UnreadablePhoto
 from familiar.core.files import write_atomically
+from familiar.core.terminal_text import printable
 from familiar.core.types import Photo
-from familiar.photos.fast_jpeg import clean_jpeg_size, decode_clean_jpeg
+from familiar.photos.cut_off_jpeg import END, MAX_MISSING, missing_share
+from familiar.photos.fast_jpeg import clean_jpeg_size, decode_clean_jpeg, jpeg_scale
 from familiar.photos.heif import check_complete, container_format, open_heic
+from familiar.photos.unread_formats import reason_unread
 
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 Source = TypeVar("Source", contravariant=True)
 
-PHOTO_SUFFIXES = frozenset(
-    {
-        *(".jpg", ".jpeg", ".jfif", ".mpo", ".heic", ".heif", ".hif", ".avif"),
-        *(".png", ".webp", ".bmp", ".tif", ".tiff", ".gif", ".ppm", ".pgm"),
-    }
-)
+MAX_FILE_BYTES = 2**30  # 250 megapixels with four channels of 8 bit have 1 GB
+MAX_PIXELS = 250_000_000  # today's phones have 200 megapixels
+MAX_MEGAPIXELS = "FAMILIAR_MAX_MEGAPIXELS"  # environment variable: also processes that load photos get it
 
-MAX_FILE_BYTES = 2**30  # 100 megapixels with four channels of 16 bit have 800 MB
+_JPEG = b"\xff\xd8\xff"
+_pillow_limit = threading.Lock()
 
 # Pillow's names; "JPEG" includes MPO. HEIC and AVIF are told apart by `container_format`.
 _FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "TIFF", "GIF", "PPM")
@@ -62,6 +68,7 @@ _PALETTE_CHANNELS = {"palette": 3, "palette with alpha": 4}  # of the colors, no
 # What Pillow, libheif and OpenCV say if they had too little memory, or were compiled without a decoder. None of them
 # has an exception of its own for it. A broken photo of which they say so too is merely tried again.
 _FAILS_ONLY_HERE = re.compile("memory|not available|not installed|unsupported", re.IGNORECASE)
+_NEEDS_NO_REMEDY = re.compile(f"photo|the file is empty|copy it anew|{_FAILS_ONLY_HERE.pattern}", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -101,7 +108,7 @@ class PhotoOpener(Protocol[Source]):
         ...
 
 
-def load_photo(path: Path | str, *, min_side_px: int | None = None, max_pixels: int = 100_000_000) -> Photo:
+def load_photo(path: Path | str, *, min_side_px: int | None = None, max_pixels: int | None = None) -> Photo:
     """Load a photo: upright, transparency on white, deep gray scaled to 8 bit, first frame only.
 
     CMYK is converted without its color profile.
@@ -110,8 +117,9 @@ def load_photo(path: Path | str, *, min_side_px: int | None = None, max_pixels: 
         path: the file; its suffix does not matter.
         min_side_px: a much larger JPEG is decoded at 1/2, 1/4 or 1/8 of its size, the smallest whose short side still
             has this many pixels; other formats are always decoded at full size. None: full size.
-        max_pixels: limit for width x height, checked in the header before any pixel is decoded. Above 179 megapixels
-            Pillow itself rejects TIFF, WebP and MPO, whatever this limit; above 268 megapixels AVIF.
+        max_pixels: limit for width x height as decoded, checked by the header before any pixel is decoded: a JPEG that
+            is decoded at a smaller size may be larger. None: the megapixels of the environment variable
+            FAMILIAR_MAX_MEGAPIXELS, or 250.
 
     Returns:
         The photo; its `source_size_px` is the full upright size.
@@ -126,12 +134,12 @@ def load_photo(path: Path | str, *, min_side_px: int | None = None, max_pixels: 
 
 
 def decode_photo(
-    data: bytes, source: Path | str, *, min_side_px: int | None = None, max_pixels: int = 100_000_000
+    data: bytes, source: Path | str, *, min_side_px: int | None = None, max_pixels: int | None = None
 ) -> Photo:
     """Decode a file's content as `load_photo` does. `source` names it in messages."""
     _check_min_side(min_side_px)
     try:
-        return _decode(data, source, min_side_px, max_pixels)
+        return _decode(data, source, min_side_px, max_pixels or pixel_limit())
     except Exception as error:  # a decoder may raise anything on hostile bytes
         raise UnreadablePhoto(f"{source}: {_error_cause(error)}") from error
 
@@ -153,6 +161,24 @@ def read_photo_bytes(path: Path) -> bytes:
         return path.read_bytes()
     except (OSError, ValueError) as error:
         raise UnreadablePhoto(f"{path}: {_error_cause(error)}") from error
+
+
+def pixel_limit() -> int:
+    """Return the limit for width x height of photos: of the environment variable, or `MAX_PIXELS`.
+
+    Raises:
+        FamiliarError: the variable is not a number above 0.
+    """
+    megapixels = os.environ.get(MAX_MEGAPIXELS)
+    if megapixels is None:
+        return MAX_PIXELS
+    try:
+        pixels = int(float(megapixels) * 1e6)
+    except (ValueError, OverflowError):
+        pixels = 0
+    if pixels < 1:
+        raise FamiliarError(f"{MAX_MEGAPIXELS}={megapixels}: give a number of megapixels above 0, such as 250")
+    return pixels
 
 
 def is_content_broken(error: FamiliarError) -> bool:
@@ -199,13 +225,14 @@ def read_header(data: bytes, source: Path | str) -> Header:
         raise UnreadablePhoto(f"{source}: {_error_cause(error)}") from error
 
 
-def read_metadata(data: bytes, source: Path | str, max_pixels: int = 100_000_000) -> PhotoMetadata:
+def read_metadata(data: bytes, source: Path | str, max_pixels: int | None = None) -> PhotoMetadata:
     """Read size, orientation and XMP packet from a file's content.
 
     Args:
         data: the content.
         source: names it in messages.
-        max_pixels: limit for width x height; only the pixels of a PNG are decoded, as its EXIF may follow them.
+        max_pixels: limit for width x height; only the pixels of a PNG are decoded, as its EXIF may follow them. None:
+            as for `load_photo`.
 
     Raises:
         UnreadablePhoto: it is not a photo, too large, or broken.
@@ -226,33 +253,6 @@ def read_metadata(data: bytes, source: Path | str, max_pixels: int = 100_000_000
     except Exception as error:  # as in decode_photo
         raise UnreadablePhoto(f"{source}: {_error_cause(error)}") from error
     return PhotoMetadata(stored_size_px, orientation, xmp.encode() if isinstance(xmp, str) else xmp)
-
-
-def find_photos(paths: Path | str | Iterable[Path | str]) -> list[Path]:
-    """List the given files, and all photos in the given folders and their subfolders.
-
-    Args:
-        paths: one or several: files, taken whatever their suffix, and folders, searched by suffix and without hidden
-            files.
-
-    Returns:
-        The files in the order given, those of each folder sorted. A folder that cannot be listed and a path that does
-        not exist are among them: an attempt to open it reports the cause, so that nothing is missed silently.
-
-    Raises:
-        UnreadablePhoto: none of the paths exists, or no photo is found at all.
-    """
-    sources = [Path(paths)] if isinstance(paths, (str, Path)) else [Path(path) for path in paths]
-    photos: list[Path] = []
-    for path in sources:
-        # `Path.is_dir` raises if a name is too long.
-        photos += sorted(_walk_photos(path)) if os.path.isdir(path) else [path]  # noqa: PTH112
-    missing = [path for path in sources if _is_missing(path)]
-    if missing and len(missing) == len(photos):
-        raise UnreadablePhoto(f"{missing[0]}: no such file or folder")
-    if not photos:
-        raise UnreadablePhoto(f"no photo found in {', '.join(map(str, sources))}")
-    return photos
 
 
 def save_photo(photo: Photo, path: Path) -> Path:
@@ -281,33 +281,35 @@ def save_photo(photo: Photo, path: Path) -> Path:
     return path
 
 
-def _is_missing(path: Path) -> bool:
-    try:
-        path.lstat()
-    except (FileNotFoundError, NotADirectoryError, ValueError):  # ValueError: a zero byte
-        return True
-    except OSError:  # which opening it reports
-        pass
-    return False
-
-
-def _walk_photos(folder: Path) -> Iterator[Path]:
-    unlisted: list[Path] = []
-    for parent, folders, files in os.walk(folder, onerror=lambda error: unlisted.append(Path(error.filename))):
-        folders[:] = [name for name in folders if not name.startswith(".")]
-        for name in files:
-            path = Path(parent, name)
-            if path.suffix.lower() in PHOTO_SUFFIXES and not name.startswith("."):
-                yield path
-    yield from unlisted
-
-
 def _check_min_side(min_side_px: int | None) -> None:
     if min_side_px is not None and min_side_px < 1:
         raise ValueError(f"min_side_px must be at least 1, got {min_side_px}")
 
 
 def _decode(data: bytes, source: Path | str, min_side_px: int | None, max_pixels: int) -> Photo:
+    try:
+        return _decode_complete(data, source, min_side_px, max_pixels)
+    except FamiliarError:
+        raise
+    except Exception as error:
+        if not data.startswith(_JPEG):
+            raise
+        try:
+            missing = missing_share(data)
+        except ValueError:
+            raise error from None
+        if missing >= MAX_MISSING:
+            share = f" ({missing:.0%} of its pixels are missing)" if missing < 1 else ""
+            raise ValueError(f"the file is cut off: copy it anew{share}") from error
+    photo = _decode_complete(data + END, source, min_side_px, max_pixels)
+    if missing:
+        log.warning(
+            "%s: the end of the file is missing, with %.2g %% of its pixels", printable(str(source)), 100 * missing
+        )
+    return photo
+
+
+def _decode_complete(data: bytes, source: Path | str, min_side_px: int | None, max_pixels: int) -> Photo:
     clean = decode_clean_jpeg(data, min_side_px, max_pixels)
     if clean is not None and not clean.exif:
         return Photo(clean.rgb_u8, source, clean.full_size_px, clean.stored_as)
@@ -321,11 +323,13 @@ def _decode(data: bytes, source: Path | str, min_side_px: int | None, max_pixels
         return _turn_upright(clean.rgb_u8, orientation, source, clean.full_size_px, clean.stored_as)
 
 
-def _check_pixels(size_px: tuple[int, int], max_pixels: int) -> None:
+def _check_pixels(size_px: tuple[int, int], max_pixels: int | None, scale: int = 1) -> None:
     width, height = size_px
-    if width * height > max_pixels:
+    max_pixels = max_pixels or pixel_limit()
+    if width * height > max_pixels * scale**2:
         raise FamiliarError(
-            f"{width} x {height} px is more than {max_pixels:,} pixels: scale it down, or raise max_pixels"
+            f"{width} x {height} px is more than {max_pixels:,} pixels: scale it down, or allow more megapixels "
+            "(--max-megapixels, in Python max_pixels)"
         )
 
 
@@ -339,11 +343,15 @@ def _decode_with_pillow(data: bytes, source: Path | str, min_side_px: int | None
     """Decode with Pillow, which knows every format and tolerates small defects."""
     image = _open_header(data)
     width, height = image.size
-    _check_pixels(image.size, max_pixels)
+    # All coefficients of a progressive JPEG are in memory, whatever it is reduced to.
+    is_reduced = image.format in ("JPEG", "MPO") and not image.info.get("progressive")
+    _check_pixels(image.size, max_pixels, jpeg_scale(image.size, min_side_px) if is_reduced else 1)
     stored_as = _describe_storage(image)
     if min_side_px is not None and image.format in ("JPEG", "MPO"):
         image.draft(None, (min_side_px, min_side_px))
     reduced = image.size != (width, height)
+    if image.format == "TIFF":  # whose size Pillow checks only now
+        _ignoring_pillow_limit(image.load_prepare)
     image.load()
     if not reduced:
         width, height = image.size
@@ -375,6 +383,8 @@ def _open_header(data: bytes) -> ImageFile.ImageFile:
     """
     if not data:
         raise ValueError("the file is empty")
+    if (reason := reason_unread(data)) is not None:
+        raise ValueError(reason)
     if (format_name := detect_format(data)) is None:
         raise ValueError("not a photo (supported: JPEG, HEIC, AVIF, PNG, WebP, BMP, TIFF, GIF, PPM)")
     if format_name in ("HEIC", "AVIF"):
@@ -382,11 +392,24 @@ def _open_header(data: bytes) -> ImageFile.ImageFile:
     if format_name == "HEIC":
         return open_heic(io.BytesIO(data))
     Image.init()
-    image = Image.OPEN[format_name][0](io.BytesIO(data), "")
+    image = _ignoring_pillow_limit(lambda: Image.OPEN[format_name][0](io.BytesIO(data), ""))
     if format_name == "AVIF":
         image.info.pop("xmp", None)  # only the container's rotation counts, which Pillow reports as EXIF
     _reject_planar_16_bit_tiff(image)
     return image
+
+
+def _ignoring_pillow_limit(work: Callable[[], T]) -> T:
+    """Call Pillow without its limit of pixels, which is one for all of its users, and restored at once."""
+    try:
+        return work()
+    except Image.DecompressionBombError:
+        with _pillow_limit:
+            limit, Image.MAX_IMAGE_PIXELS = Image.MAX_IMAGE_PIXELS, None
+            try:
+                return work()
+            finally:
+                Image.MAX_IMAGE_PIXELS = limit
 
 
 def _reject_planar_16_bit_tiff(image: ImageFile.ImageFile) -> None:
@@ -453,4 +476,7 @@ def _scale_deep_gray_u8(values: np.ndarray) -> UInt8[np.ndarray, "h w"]:
 def _error_cause(error: Exception) -> str:
     if isinstance(error, OSError) and error.strerror:
         return error.strerror  # its str() repeats the path
-    return str(error).strip() or type(error).__name__
+    cause = str(error).strip() or type(error).__name__
+    if isinstance(error, (FamiliarError, ImportError, MemoryError)) or _NEEDS_NO_REMEDY.search(cause):
+        return cause
+    return f"damaged or cut off: copy it anew ({cause})"

@@ -38,7 +38,7 @@ def decode_clean_jpeg(data: bytes, min_side_px: int | None, max_pixels: int) -> 
     Args:
         data: content of the file.
         min_side_px: as in `decoding.load_photo`.
-        max_pixels: limit for width x height, checked in the header.
+        max_pixels: limit for width x height as decoded, checked by the header.
 
     Returns:
         The decoded JPEG, or None if the file is not a JPEG, damaged in any way, too large, has unusual colors, or has
@@ -50,16 +50,26 @@ def decode_clean_jpeg(data: bytes, min_side_px: int | None, max_pixels: int) -> 
         exif = _read_exif(data)
         height, width, colors, _ = simplejpeg.decode_jpeg_header(data, strict=True)
         height, width = int(height), int(width)
-        if colors not in _STORED_AS or width * height > max_pixels:
+        scale = jpeg_scale((width, height), min_side_px)
+        if colors not in _STORED_AS or width * height > max_pixels * scale**2:
             return None
-        side = min_side_px or min(width, height)
-        scale = next((scale for scale in _SCALES if min(width // side, height // side) >= scale), 1)
         # The smallest size that reduction by `scale` results in, so that no other reduction is chosen.
         minimum = {"min_height": -(-height // scale), "min_width": -(-width // scale)}
         rgb_u8 = simplejpeg.decode_jpeg(data, "RGB", strict=True, **minimum)
     except ValueError:
         return None
     return CleanJpeg(rgb_u8, (width, height), _STORED_AS[colors], exif)
+
+
+def jpeg_scale(size_px: tuple[int, int], min_side_px: int | None) -> int:
+    """Return by how much a JPEG is reduced while it is decoded: 1, 2, 4 or 8.
+
+    Args:
+        size_px: width and height.
+        min_side_px: lower limit of the short side; None: it is not reduced.
+    """
+    side = min(size_px)
+    return next((scale for scale in _SCALES if side // (min_side_px or side) >= scale), 1)
 
 
 def clean_jpeg_size(data: bytes) -> tuple[int, int] | None:

@@ -16,17 +16,16 @@ from familiar.photos.decoding import decode_photo, read_header, read_photo_bytes
 
 MARGIN = 0.25  # around a face, on each side, as a share of its box
 QUALITY = 85
-MAX_PIXELS = 100_000_000
 
 
-def resize_photo(path: Path, sha256: str, side_px: int, max_pixels: int = MAX_PIXELS) -> UInt8[np.ndarray, "h w 3"]:
+def resize_photo(path: Path, sha256: str, side_px: int, max_pixels: int | None = None) -> UInt8[np.ndarray, "h w 3"]:
     """Resize a photo to a long side of at most `side_px`. A JPEG is decoded no larger than needed.
 
     Args:
         path: of the file.
         sha256: of its content when it was enrolled, as hex.
         side_px: of the long side.
-        max_pixels: limit for width x height of the file.
+        max_pixels: limit for width x height, as for `load_photo`.
 
     Raises:
         UnreadablePhoto: the file cannot be decoded, or is not the one with `sha256`.
@@ -36,7 +35,7 @@ def resize_photo(path: Path, sha256: str, side_px: int, max_pixels: int = MAX_PI
 
 
 def crop_face(
-    path: Path, sha256: str, box_xyxy_px: Box, side_px: int, max_pixels: int = MAX_PIXELS
+    path: Path, sha256: str, box_xyxy_px: Box, side_px: int, max_pixels: int | None = None
 ) -> UInt8[np.ndarray, "s s 3"]:
     """Crop a square around a box with `MARGIN`, at most `side_px` wide, shifted and shrunk to lie on the photo.
 
@@ -45,7 +44,7 @@ def crop_face(
         sha256: of its content when it was enrolled, as hex.
         box_xyxy_px: in pixels of the whole upright photo.
         side_px: of the square.
-        max_pixels: limit for width x height of the file.
+        max_pixels: limit for width x height, as for `load_photo`.
 
     Raises:
         UnreadablePhoto: as `resize_photo`.
@@ -61,14 +60,14 @@ def crop_face(
     return _resize(photo.rgb_u8[rows, columns], min(side, side_px), min(side, side_px))
 
 
-def decode_reduced(path: Path, sha256: str, scale: Callable[[int, int], float], max_pixels: int = MAX_PIXELS) -> Photo:
+def decode_reduced(path: Path, sha256: str, scale: Callable[[int, int], float], max_pixels: int | None = None) -> Photo:
     """Decode a photo as small as is possible if it is to be reduced.
 
     Args:
         path: of the file.
         sha256: of its content when it was enrolled, as hex.
         scale: by which it is to be reduced, given its width and height in pixels.
-        max_pixels: limit for width x height.
+        max_pixels: limit for width x height, as for `load_photo`.
 
     Raises:
         UnreadablePhoto: as `resize_photo`.

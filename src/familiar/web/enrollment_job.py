@@ -14,7 +14,8 @@ from familiar.core.gallery_types import Progress, SkippedPhoto
 from familiar.detection.detector import Detector, looked_for
 from familiar.detection.detectors import CROP_DETECTORS
 from familiar.gallery import EnrollResult, Gallery
-from familiar.photos.decoding import find_photos, is_content_broken
+from familiar.photos.decoding import is_content_broken
+from familiar.photos.listing import find_photos
 from familiar.web.allowed_paths import AllowedPaths
 from familiar.web.errors import HttpProblem
 from familiar.web.gallery_executor import GalleryExecutor

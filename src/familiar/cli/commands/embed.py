@@ -81,7 +81,7 @@ def embed(
     from familiar.core.files import write_atomically
     from familiar.embedding.embedder import Embedder
     from familiar.embedding.photos import detector_for, embed_photos
-    from familiar.photos.decoding import find_photos
+    from familiar.photos.listing import find_photos
 
     require_parent_folder(output)
     embedder = Embedder(models, providers=providers)

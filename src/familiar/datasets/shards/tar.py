@@ -16,7 +16,7 @@ from typing import IO, Any
 from familiar.core.errors import BadDataset, UnreadablePhoto
 from familiar.core.json_text import parse_json
 from familiar.datasets.shards.storage import open_file, read_range, size_of
-from familiar.photos.decoding import PHOTO_SUFFIXES
+from familiar.photos.listing import PHOTO_SUFFIXES
 
 INDEX_SUFFIX = ".index.json"  # beside a shard: what is where in it, so that it need not be read to be listed
 MAX_LABEL_BYTES = 2**20

@@ -25,7 +25,7 @@ from familiar.gallery.edits.corrections import Individual, assign
 from familiar.gallery.store.photo_paths import CHANGED, file_sha256, photos_at_path, require_sha256
 from familiar.gallery.store.store import Store
 from familiar.gallery.transfer.photo_metadata import load_faces
-from familiar.photos.decoding import find_photos
+from familiar.photos.listing import find_photos
 
 BOX = ("left_px", "top_px", "right_px", "bottom_px")
 COLUMNS = ("path", *BOX, "face", "identity", "name", "by_user", "sha256")

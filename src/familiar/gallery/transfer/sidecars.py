@@ -12,22 +12,14 @@ from typing import Literal
 
 from familiar.core.errors import BadMetadata, CannotWrite
 from familiar.core.files import require_regular_file
-from familiar.photos.decoding import PHOTO_SUFFIXES
+from familiar.photos.listing import PHOTO_SUFFIXES, RAW_SUFFIXES, UNREAD_SUFFIXES
 from familiar.photos.metadata import picasa
 from familiar.photos.metadata.regions import Region
 from familiar.photos.metadata.xml_tree import MAX_BYTES
 from familiar.photos.metadata.xmp import read_owner_suffix
 
 SUFFIX = ".xmp"
-_RAW_SUFFIXES = frozenset(  # of the raw formats that ExifTool knows
-    {
-        *(".3fr", ".arw", ".cr2", ".cr3", ".crw", ".dcr", ".dng", ".erf", ".fff", ".gpr", ".iiq", ".k25", ".kdc"),
-        *(".mef", ".mos", ".mrw", ".nef", ".nrw", ".orf", ".ori", ".pef", ".raf", ".raw", ".rw2", ".rwl", ".sr2"),
-        *(".srf", ".srw", ".x3f"),
-    }
-)
-_UNREAD_SUFFIXES = frozenset({".jp2", ".jxl", ".psb", ".psd"})  # of other pictures, which this program cannot read
-_PICTURES = PHOTO_SUFFIXES | _RAW_SUFFIXES | _UNREAD_SUFFIXES
+_PICTURES = PHOTO_SUFFIXES | RAW_SUFFIXES | UNREAD_SUFFIXES | {".jxl"}
 
 
 @dataclass(frozen=True)
@@ -171,7 +163,7 @@ def _find_owner(sidecar: Path, photo: str, pictures: Sequence[str]) -> Sidecar:
     if photo not in owners:
         return Sidecar(
             sidecar,
-            "raw" if _suffix(owners[0]) in _RAW_SUFFIXES else "other",
+            "raw" if _suffix(owners[0]) in RAW_SUFFIXES else "other",
             f"belongs to {owners[0]}; if it is about {photo} too, copy it to {photo}{SUFFIX}",
         )
     if len(owners) == 1:
@@ -192,7 +184,7 @@ def _possible_owners(sidecar: Path, photo: str, pictures: Sequence[str]) -> list
     with contextlib.suppress(BadMetadata):  # which is reported when its names are read
         if (suffix := read_owner_suffix(read_limited(sidecar))) is not None:
             return [name for name in same_case if _suffix(name) == suffix] or [base + suffix]
-    return [name for name in same_case if _suffix(name) in _RAW_SUFFIXES] or same_case
+    return [name for name in same_case if _suffix(name) in RAW_SUFFIXES] or same_case
 
 
 def _key(name: str) -> str:

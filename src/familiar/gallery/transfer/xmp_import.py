@@ -15,7 +15,7 @@ from familiar.gallery.store.store import Store
 from familiar.gallery.transfer.import_export import SAME_BOX, ImportResult, assign_labels
 from familiar.gallery.transfer.photo_metadata import PhotoContent, load_faces, load_photos, read_photo
 from familiar.gallery.transfer.sidecars import MetadataFolders, Sidecar, read_limited
-from familiar.photos.decoding import find_photos
+from familiar.photos.listing import find_photos
 from familiar.photos.metadata.regions import Region, upright_box_px
 from familiar.photos.metadata.xmp import has_named_regions, read_raw_regions, read_regions
 

@@ -27,7 +27,7 @@ from familiar.integrations.lost_pets.candidates import (
 from familiar.integrations.lost_pets.printable_page import PRINTED_SIDE_PX, PageCandidate, printable_page
 from familiar.integrations.lost_pets.register import PERSON, dismiss, dismissed_pets, enter_pet
 from familiar.integrations.lost_pets.reports import Pet, Report, list_pets
-from familiar.photos.decoding import PHOTO_SUFFIXES, find_photos
+from familiar.photos.listing import PHOTO_SUFFIXES, find_photos
 from familiar.photos.thumbnails import crop_face, encode_jpeg
 
 

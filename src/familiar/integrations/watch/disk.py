@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from familiar.photos.decoding import PHOTO_SUFFIXES
+from familiar.photos.listing import PHOTO_SUFFIXES
 
 _SUFFIXES = tuple(PHOTO_SUFFIXES)
 _MAX_FOLDERS = 50  # changed folders whose files are looked for among all

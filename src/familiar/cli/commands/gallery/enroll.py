@@ -59,7 +59,7 @@ def enroll(
       familiar gallery enroll album --redetect --detector auto
     """
     from familiar.gallery import Gallery
-    from familiar.photos.decoding import find_photos
+    from familiar.photos.listing import find_photos
 
     if not photos and not redetect:
         raise click.UsageError("Missing argument 'PHOTOS...'.")
