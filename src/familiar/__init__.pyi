@@ -61,10 +61,8 @@ from .gallery.gallery import (
 from .neighbors.clustering import (
     cluster,
 )
-from .photos.decoding import (
-    find_photos,
-    load_photo,
-)
+from .photos.decoding import load_photo
+from .photos.listing import find_photos
 
 __all__ = [
     "BadDataset",

@@ -106,7 +106,7 @@ def test_scan_is_invariant_to_file_system_order(cats: Path, backwards: bool, mon
     assert table.fingerprint == expected.fingerprint
 
 
-def test_counts_ignored_files(cats: Path, tmp_path: Path) -> None:
+def test_counts_ignored_files(cats: Path) -> None:
     expected = listed(scan_folders(cats))
     put(cats / ".DS_Store")
     put(cats / ".cache" / "1.jpg")
@@ -119,28 +119,80 @@ def test_counts_ignored_files(cats: Path, tmp_path: Path) -> None:
     put(cats / "Tom" / "folder.jpg" / "3.jpg")
     (cats / "empty").mkdir()
     put(cats / "only_text" / "a.txt")
-    elsewhere = put(tmp_path / "elsewhere" / "1.jpg")
-    (cats / "linked").symlink_to(elsewhere.parent)
-    (cats / "Tom" / "linked.jpg").symlink_to(elsewhere)
+    put(cats / "Tom" / "a.DNG")
+    put(cats / "b.mp4")
+    put(cats / "@eaDir" / "Tom" / "SYNOPHOTO_THUMB.jpg")
+    put(cats / "Zoe" / "@eaDir" / "1.jpg" / "thumb.jpg")
+    put(cats / "#recycle" / "1.jpg")
     (cats / "Tom" / "gone.jpg").symlink_to("nowhere.jpg")
     (cats / "circle").symlink_to("circle")
     table = scan_folders(cats)
     assert listed(table) == expected
     assert table.ignored == {
-        "hidden files": 3,
+        "hidden files": 2,
+        "in hidden folders": 1,
+        "in system folders": 3,
+        "raw files": 1,
+        "videos": 1,
         "files outside an identity's folder": 2,
         "files that are not photos": 3,
         "folders within an identity's folder": 2,
         "identities without a photo": 2,
-        "links out of the folder": 2,
         "broken links": 2,
     }
 
 
-def test_link_to_folder_with_root_name_prefix_is_outside(cats: Path) -> None:
-    other = put(cats.with_name("cats_2") / "1.jpg")
-    (cats / "Tom" / "linked.jpg").symlink_to(other)
-    assert scan_folders(cats).ignored == {"links out of the folder": 1}
+def test_follows_links_once(cats: Path, tmp_path: Path) -> None:
+    expected = listed(scan_folders(cats))
+    elsewhere = put(tmp_path / "elsewhere" / "1.jpg")
+    links = {"linked": elsewhere.parent, "again": elsewhere.parent, "A": cats / "Tom", "up": tmp_path, "loop": cats}
+    for name, target in links.items():
+        (cats / name).symlink_to(target)
+    (cats / "Tom" / "other.jpg").symlink_to(elsewhere)
+    table = scan_folders(cats)
+    assert listed(table) == sorted([*expected, ("cats/Tom", "other.jpg"), ("cats/again", "1.jpg")])
+    assert table.ignored == {"links to folders listed already": 4}
+
+
+def test_folder_of_links_only_is_read(tmp_path: Path) -> None:
+    photos = fill(tmp_path / "elsewhere", {"Mia": ["1.jpg"], "Tom": ["1.jpg", "2.jpg"]})
+    (tmp_path / "cats").mkdir()
+    for name in ("Mia", "Tom"):
+        (tmp_path / "cats" / name).symlink_to(photos / name)
+    table = scan_folders(tmp_path / "cats")
+    assert (table.names, len(table)) == (("cats/Mia", "cats/Tom"), 3)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("@eaDir", "#recycle", "$RECYCLE.BIN", "lost+found", "__MACOSX", ".hidden", ".thumbnails", ".Trash-1000"),
+        *("#snapshot", "System Volume Information", ".AppleDouble", ".dtrash", ".stfolder", "@Recycle", "A.lrdata"),
+    ],
+)
+def test_system_folder_is_no_identity(name: str, cats: Path) -> None:
+    expected = listed(scan_folders(cats))
+    fill(cats / name, {"": ["1.jpg", "2.jpg"], "Mia": ["1.jpg"]})
+    table = scan_folders(cats)
+    assert listed(table) == expected
+    assert list(table.ignored.values()) == [3]
+
+
+def test_says_what_was_left_out_of_a_folder_without_photos(tmp_path: Path) -> None:
+    fill(tmp_path / "cats", {"Tom": ["1.CR2", "2.NEF"], "Mia": ["1.mov"], "@eaDir": ["1.jpg"]})
+    message = r"left out: 2 raw files, 1 in system folders, 1 video\. Expected"
+    with pytest.raises(BadDataset, match=message):
+        scan_folders(tmp_path / "cats")
+
+
+def test_excluded_files_and_folders_are_not_read(cats: Path) -> None:
+    expected = listed(scan_folders(cats))
+    fill(cats, {"Tom": ["9_edited.jpg", "9_EDITED.png"], "Rejected": ["1.jpg", "2.jpg"]})
+    fill(cats, {"Zoe": ["8.jpg"]})
+    spec = DataSpec((str(cats),), exclude=("*_edited.*", "rejected/", "Zoe/8.jpg"))
+    table = spec.read()
+    assert listed(table) == expected
+    assert table.ignored == {"excluded": 5}
 
 
 def test_follows_links_within_root_and_linked_root(cats: Path, tmp_path: Path) -> None:

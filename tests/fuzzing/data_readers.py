@@ -67,7 +67,7 @@ def _prepare_petface(folder: Path) -> Read:
 
     def scan(_: Path) -> None:
         for source in parse_sources([f"petface:{folder / 'petface'}:cat:train"]).values():
-            source(Counter())
+            source(Counter(), ())
 
     return reading_file(folder / "petface" / "split" / "cat" / "train.csv", scan)
 

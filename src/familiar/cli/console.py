@@ -5,7 +5,7 @@ import json
 import logging
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -51,6 +51,14 @@ def list_skipped(errors: Sequence[object], limit: int = 20) -> None:
         note(f"skipped {one_line(str(error))}")
     if len(errors) > limit:
         note(f"... and {len(errors) - limit} more")
+
+
+def note_passed_over(counts: Mapping[str, int]) -> None:
+    """Print on stderr how many files in folders were not taken for photos, by kind."""
+    from familiar.photos.listing import describe_counts
+
+    if counts:
+        note(f"passed over: {describe_counts(counts)}")
 
 
 class StatusLine:

@@ -1,7 +1,9 @@
 """Arguments and options that several commands share."""
 
+import contextlib
 import copy
-from collections.abc import Callable, Sequence
+import os
+from collections.abc import Callable, Iterator, Sequence
 from functools import reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -74,13 +76,17 @@ license_option = click.option("--license", help="License to store in the bundle.
 
 
 def data_spec(
-    data: tuple[str, ...], identities: Path | None, max_identities: int | None, max_photos: int | None
+    data: tuple[str, ...],
+    identities: Path | None,
+    max_identities: int | None,
+    max_photos: int | None,
+    exclude: tuple[str, ...],
 ) -> "DataSpec":
     """Collect the values of `data_argument` and `limit_options`."""
     from familiar.datasets.folders import DataSpec, read_identity_list
 
     listed = None if identities is None else tuple(sorted(read_identity_list(identities)))
-    return DataSpec(data, listed, max_identities, max_photos)
+    return DataSpec(data, listed, max_identities, max_photos, exclude=exclude)
 
 
 def recipe_with(name: str, settings: tuple[str, ...], function: str | None) -> "Recipe":
@@ -125,6 +131,42 @@ recipe_options = all_of(
     ),
 )
 
+exclude_option = click.option(
+    "--exclude",
+    multiple=True,
+    metavar="PATTERN",
+    help="Leave out files and folders of this name, such as '*_edited.*', or with a slash of this path within the "
+    "folder; may be repeated.",
+)
+
+
+def _limit_megapixels(context: click.Context, _: click.Parameter, megapixels: float | None) -> None:
+    """Set the limit for this process and those that it starts, until the command ends."""
+    if megapixels is not None:
+        context.with_resource(_environment("FAMILIAR_MAX_MEGAPIXELS", str(megapixels)))
+
+
+@contextlib.contextmanager
+def _environment(name: str, value: str) -> Iterator[None]:
+    before = os.environ.get(name)
+    os.environ[name] = value
+    try:
+        yield
+    finally:
+        del os.environ[name]
+        if before is not None:
+            os.environ[name] = before
+
+
+max_megapixels_option = click.option(
+    "--max-megapixels",
+    type=click.FloatRange(min=1e-6, max=1e6),
+    metavar="N",
+    expose_value=False,
+    callback=_limit_megapixels,
+    help="Leave out photos of which more megapixels would be decoded. [default: 250]",
+)
+
 limit_options = all_of(
     click.option(
         "--identities",
@@ -133,6 +175,7 @@ limit_options = all_of(
     ),
     click.option("--max-identities", type=click.IntRange(min=1), help="Maximum number of identities."),
     click.option("--max-photos", type=click.IntRange(min=1), help="Maximum number of photos per identity."),
+    exclude_option,
 )
 
 detector_options = all_of(
@@ -142,6 +185,7 @@ detector_options = all_of(
         "square), haar, haar-arcface, haar-cat or yunet. [default: the gallery's, or the model's]",
     ),
     click.option("--detector-model", type=FILE, help="ONNX file of YuNet. [default: the downloaded one]"),
+    max_megapixels_option,
 )
 
 _PROVIDERS = {

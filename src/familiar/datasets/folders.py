@@ -18,12 +18,14 @@ from familiar.core.json_codec import DOCUMENTS
 from familiar.core.json_text import parse_json
 from familiar.core.names import unify_spelling
 from familiar.core.plural import pluralize
+from familiar.core.terminal_text import printable
 from familiar.core.types import Photo
 from familiar.datasets.shards.scanning import ShardPhoto
 from familiar.datasets.sources import PhotoRef, Source, abbreviate_names, parse_sources
 from familiar.datasets.spellings import unify_identity
 from familiar.datasets.synthetic import SyntheticPhoto
 from familiar.photos.decoding import decode_photo, load_photo
+from familiar.photos.listing import NOT_LISTED, describe_counts
 
 log = logging.getLogger(__name__)
 
@@ -170,6 +172,7 @@ class DataSpec:
         max_identities: limit of the number of identities; the selection is the same on every machine.
         max_photos: limit of the photos per identity; likewise.
         leave_out: names of sources not to read.
+        exclude: patterns of files and folders in the sources that are not read, such as `*_edited.*`.
 
     >>> table = DataSpec(("synthetic:cats:5x4",), max_photos=3).read()
     >>> len(table), table.names[0]
@@ -181,6 +184,7 @@ class DataSpec:
     max_identities: int | None = None
     max_photos: int | None = None
     leave_out: tuple[str, ...] = ()
+    exclude: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         for name in ("max_identities", "max_photos"):
@@ -229,7 +233,9 @@ class DataSpec:
         left_out = set(map(unify_identity, self.leave_out))
         if missing := left_out - scans.keys():
             raise BadDataset(f"cannot leave out {', '.join(sorted(missing))}: the data are {', '.join(scans)}")
-        sources = {name: scan(ignored) for name, scan in scans.items() if name not in left_out}
+        sources = {name: scan(ignored, self.exclude) for name, scan in scans.items() if name not in left_out}
+        if reasons := describe_counts({kind: count for kind, count in ignored.items() if kind in NOT_LISTED}):
+            log.warning("%s: left out %s", printable(", ".join(self.sources)), reasons)
         if not sources:
             raise BadDataset(f"nothing remains of the data without {', '.join(scans)}")
         if self.identities is not None:

@@ -10,6 +10,7 @@ import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from familiar.core.errors import BadDataset
@@ -18,7 +19,21 @@ from familiar.datasets.idx import IdxPhoto, mnist_photos
 from familiar.datasets.shards.scanning import ShardPhoto, name_of, names_shards, scan_shards
 from familiar.datasets.spellings import Spellings, unify_identity
 from familiar.datasets.synthetic import SyntheticPhoto, SyntheticSource
-from familiar.photos.listing import PHOTO_SUFFIXES
+from familiar.photos.listing import (
+    BROKEN_LINKS,
+    EXCLUDED,
+    HIDDEN_FILES,
+    NOT_LISTED,
+    OTHER,
+    REPEATED_LINKS,
+    Exclusion,
+    ancestors,
+    count_photos,
+    describe_counts,
+    file_kind,
+    folder_identities,
+    folder_kind,
+)
 
 log = logging.getLogger(__name__)
 
@@ -35,7 +50,8 @@ class Source:
     photos_of: Callable[[str], Sequence[PhotoRef]]
 
 
-Scan = Callable[[Counter[str]], Source]  # lists a source, and counts skipped files by reason
+# Lists a source without the files that patterns exclude, and counts skipped files by reason.
+Scan = Callable[[Counter[str], Sequence[str]], Source]
 
 
 def parse_sources(texts: Iterable[str]) -> dict[str, Scan]:
@@ -67,40 +83,42 @@ def abbreviate_names(names: Iterable[str]) -> str:
     return printable(", ".join(names[:MAX_NAMES_SHOWN]) + (", ..." if len(names) > MAX_NAMES_SHOWN else ""))
 
 
-def scan_folder(root: Path, ignored: Counter[str]) -> Source:
+def scan_folder(root: Path, ignored: Counter[str], exclude: Sequence[str] = ()) -> Source:
     """List a folder laid out as `ROOT/IDENTITY/PHOTO`, sorted by name.
 
     Folders whose names look the same are one identity, with a warning. An identity's folder that cannot be listed is
-    left out with a warning.
+    left out with a warning. Links are followed, but no folder is listed twice.
+
+    Args:
+        root: the folder.
+        ignored: counts what is left out, by kind.
+        exclude: patterns of files and folders to leave out, as of `photos.listing.Exclusion`.
 
     Raises:
         BadDataset: there is no photo, or the folder cannot be listed.
     """
-    real_root = root.resolve()
+    before, exclusion = Counter(ignored), Exclusion(exclude)
     photos_by_identity: dict[str, list[Path]] = {}
     spellings = Spellings()
     photos_in_root = 0
-    for entry in _sorted_entries(root):
-        if _is_skipped(entry, real_root, ignored):
-            continue
-        if not entry.is_dir():
-            photos_in_root += Path(entry.name).suffix.lower() in PHOTO_SUFFIXES
-            ignored["files outside an identity's folder"] += 1
+    for entry in _visible_entries(root, root, exclusion, ignored):
+        if not _is_folder(entry):
+            kind = file_kind(entry.name)
+            photos_in_root += kind is None
+            ignored["files outside an identity's folder" if kind in (None, OTHER) else kind] += 1
             continue
         photos: list[Path] = []
         try:
-            entries = _sorted_entries(Path(entry.path))
+            entries = _visible_entries(Path(entry.path), root, exclusion, ignored)
         except BadDataset as error:
             ignored["folders that cannot be read"] += 1
             log.warning("skipped %s", one_line(str(error)))
             continue
         for inner in entries:
-            if _is_skipped(inner, real_root, ignored):
-                continue
-            if inner.is_dir():
+            if _is_folder(inner):
                 ignored["folders within an identity's folder"] += 1
-            elif Path(inner.name).suffix.lower() not in PHOTO_SUFFIXES:
-                ignored["files that are not photos"] += 1
+            elif (kind := file_kind(inner.name)) is not None:
+                ignored[kind] += 1
             else:
                 photos.append(Path(inner.path))
         if photos:
@@ -113,7 +131,12 @@ def scan_folder(root: Path, ignored: Counter[str]) -> Source:
             ignored["identities without a photo"] += 1
     if not photos_by_identity:
         hint = f"; {photos_in_root} photos are directly in it" if photos_in_root else ""
-        raise BadDataset(f"{root}: contains no folder of photos{hint}. Expected: {real_root.name}/IDENTITY/PHOTO.jpg")
+        if reasons := describe_counts(
+            {kind: count for kind, count in (ignored - before).items() if kind in NOT_LISTED}
+        ):
+            hint += f"; left out: {reasons}"
+        expected = f"{root.resolve().name}/IDENTITY/PHOTO.jpg"
+        raise BadDataset(f"{root}: contains no folder of photos{hint}. Expected: {expected}")
     spellings.warn(root)
     return Source(tuple(photos_by_identity), photos_by_identity.__getitem__)
 
@@ -123,11 +146,11 @@ def _folder(text: str) -> tuple[str, Scan]:
     if not text or not folder.is_dir():
         problem = "is not a folder" if text and folder.exists() else "no such folder"
         raise BadDataset(f"{text or 'an empty name'}: {problem}; name a folder that contains one folder per identity")
-    return folder.resolve().name, lambda ignored: scan_folder(folder, ignored)
+    return folder.resolve().name, partial(scan_folder, folder)
 
 
 def _shards(text: str) -> tuple[str, Scan]:
-    def scan(ignored: Counter[str]) -> Source:
+    def scan(ignored: Counter[str], _: Sequence[str]) -> Source:
         photos = scan_shards(text, ignored)
         return Source(tuple(photos), photos.__getitem__)
 
@@ -139,7 +162,7 @@ def _synthetic(text: str) -> tuple[str, Scan]:
     names = tuple(f"{identity:06d}" for identity in range(source.identities))
     # The source without its counts, as a larger set contains a smaller one.
     name = source.photos(0)[0].name.split("/", 1)[0]
-    return name, lambda _: Source(names, lambda identity: source.photos(int(identity)))
+    return name, lambda _, __: Source(names, lambda identity: source.photos(int(identity)))
 
 
 def _mnist(text: str) -> tuple[str, Scan]:
@@ -149,7 +172,7 @@ def _mnist(text: str) -> tuple[str, Scan]:
     if not folder or not Path(folder).is_dir():
         raise BadDataset(f"{text}: no such folder; write MNIST as mnist:FOLDER or mnist:FOLDER:test")
 
-    def scan(_: Counter[str]) -> Source:
+    def scan(_: Counter[str], __: Sequence[str]) -> Source:
         photos = mnist_photos(Path(folder), part)
         return Source(tuple(photos), photos.__getitem__)
 
@@ -174,8 +197,8 @@ def _petface(text: str) -> tuple[str, Scan]:
             f"contains images/SPECIES; it may end in :{', :'.join(PETFACE_PARTS)}"
         )
 
-    def scan(ignored: Counter[str]) -> Source:
-        root = scan_folder(images, ignored)
+    def scan(ignored: Counter[str], exclude: Sequence[str]) -> Source:
+        root = scan_folder(images, ignored, exclude)
         if part is None:
             return root
         return _petface_part(root, _petface_list(Path(folder, "split", species), part), ignored)
@@ -237,24 +260,46 @@ _LAYOUTS: dict[str, Callable[[str], tuple[str, Scan]]] = {
 }
 
 
-def _sorted_entries(folder: Path) -> list[os.DirEntry[str]]:
+def _visible_entries(folder: Path, root: Path, exclusion: Exclusion, ignored: Counter[str]) -> list[os.DirEntry[str]]:
+    """List what is in a folder, sorted by name, without what is hidden, excluded or of a system, which is counted.
+
+    Raises:
+        BadDataset: the folder cannot be listed.
+    """
     try:
-        return sorted(os.scandir(folder), key=lambda entry: entry.name)
+        entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
     except OSError as error:
         raise BadDataset(f"{folder}: cannot be read ({error.strerror})") from error
+    # Folders before links, so that a link never stands for a folder; the one to `folder` or above is a loop.
+    seen = folder_identities((str(folder), str(root))) | ancestors(str(folder)) | ancestors(str(root))
+    seen |= folder_identities(entry.path for entry in entries if entry.is_dir(follow_symlinks=False))
+    return [entry for entry in entries if not _is_left_out(entry, root, exclusion, ignored, seen)]
 
 
-def _is_skipped(entry: os.DirEntry[str], real_root: Path, ignored: Counter[str]) -> bool:
-    """Tell whether an entry is hidden, a broken link or a link out of the folder, and count it in `ignored`."""
-    if entry.name.startswith("."):
-        ignored["hidden files"] += 1
+def _is_folder(entry: os.DirEntry[str]) -> bool:
+    """Tell whether an entry is a folder, or a link to one; `DirEntry.is_dir` raises for links in a circle."""
+    return entry.is_dir(follow_symlinks=False) or (entry.is_symlink() and os.path.isdir(entry.path))  # noqa: PTH112
+
+
+def _is_left_out(
+    entry: os.DirEntry[str], root: Path, exclusion: Exclusion, ignored: Counter[str], seen: set[tuple[int, int]]
+) -> bool:
+    """Tell whether an entry is not listed, and count it in `ignored`."""
+    is_folder = _is_folder(entry)
+    kind = folder_kind(entry.path) if is_folder else HIDDEN_FILES if entry.name.startswith(".") else None
+    if kind is None and exclusion.matches(entry.path, str(root)):
+        kind = EXCLUDED
+    if kind is not None:
+        ignored[kind] += count_photos(entry.path) if is_folder else 1
         return True
     if not entry.is_symlink():
         return False
-    try:
-        outside = not Path(entry.path).resolve(strict=True).is_relative_to(real_root)
-    except (OSError, RuntimeError):  # RuntimeError: links in a circle, before Python 3.13
-        ignored["broken links"] += 1
-        return True
-    ignored["links out of the folder"] += outside
-    return outside
+    if not is_folder:
+        is_broken = not os.path.exists(entry.path)  # noqa: PTH110 - `Path.exists` raises for links in a circle
+        ignored[BROKEN_LINKS] += is_broken
+        return is_broken
+    identity = folder_identities([entry.path])
+    is_repeated = bool(identity & seen)
+    ignored[REPEATED_LINKS] += is_repeated
+    seen |= identity
+    return is_repeated

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from familiar.losses.blockwise import unit_prefix
 from familiar.losses.triplet import BatchAll
+from familiar.losses.validation import check_batch
 
 
 class CompatibleLoss(nn.Module):
@@ -49,6 +50,8 @@ class CompatibleLoss(nn.Module):
         Raises:
             ValueError: the old vectors are longer than the new ones.
         """
+        check_batch(embeddings, labels)
+        check_batch(old_embeddings, labels if old_labels is None else old_labels, name="old_embeddings")
         length = old_embeddings.shape[1]
         if length > embeddings.shape[1]:
             raise ValueError(

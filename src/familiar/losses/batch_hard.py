@@ -8,9 +8,10 @@ from jaxtyping import Float, Int64
 from torch import Tensor
 from torch.nn.functional import relu, softplus
 
-from familiar.losses.blockwise import Reduction, check_batch, to_float32
+from familiar.losses.blockwise import Reduction, to_float32
 from familiar.losses.mining import Triplets, hardest_pairs, mine_batch_hard
 from familiar.losses.triplet import TripletLoss, triplet_gaps
+from familiar.losses.validation import check_batch
 
 
 @dataclass

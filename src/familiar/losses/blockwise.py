@@ -18,6 +18,8 @@ from jaxtyping import Bool, Float, Int64
 from torch import Tensor
 from torch.nn.functional import normalize
 
+from familiar.losses.validation import check_batch, check_rows
+
 # Values in one block, by device type: on a CPU it should fit into the cache, on a GPU it should keep the device busy.
 VALUES_PER_BLOCK = {"cpu": 2**18}
 DEFAULT_VALUES_PER_BLOCK = 2**26
@@ -207,14 +209,6 @@ class _PrefixLossFunction(torch.autograd.Function):
         return full_gradient.to(ctx.dtype), None, None, None
 
 
-def check_batch(embeddings: Tensor, labels: Tensor, anchors: int | None = None) -> None:
-    """Raise ValueError unless there is one label per row and there are at most as many anchors as rows."""
-    if len(labels) != len(embeddings):
-        raise ValueError(f"{len(labels)} labels for {len(embeddings)} embeddings; pass one label per embedding")
-    if anchors is not None and not 0 <= anchors <= len(labels):
-        raise ValueError(f"anchors is {anchors}, but it must be between 0 and the {len(labels)} rows of the batch")
-
-
 def no_grad_no_autocast(embeddings: Tensor) -> AbstractContextManager[Any]:
     """Return a context in which autograd and autocast (on the device of `embeddings`) are off."""
     device_type = embeddings.device.type
@@ -249,6 +243,7 @@ def unit_prefix(embeddings: Float[Tensor, "n d"], length: int) -> Float[Tensor, 
     Returns:
         Unit rows, in float32 for half precision, else in the dtype of `embeddings`; a prefix of zeros stays zero.
     """
+    check_rows(embeddings=embeddings)
     return normalize(to_float32(embeddings[:, :length]), dim=1)
 
 

@@ -11,9 +11,9 @@ from jaxtyping import Float, Int64
 from torch import Tensor
 from torch.nn.functional import relu, softplus
 
-from familiar.losses.blockwise import FINITE_INF, Block, BlockLoss, PairLoss, check_batch, to_float32
+from familiar.losses.blockwise import FINITE_INF, Block, BlockLoss, PairLoss, to_float32
 from familiar.losses.mining import MINERS, Triplets
-from familiar.losses.validation import check_range
+from familiar.losses.validation import check_batch, check_finite, check_range, check_rows
 
 Miner = Literal["batch_all", "semi_hard", "batch_hard", "hard_negative"]
 
@@ -44,7 +44,15 @@ def circle_from_similarities(
     Returns:
         A scalar; 0 for no triplets.
     """
+    if s_p.shape != s_n.shape or not (s_p.is_floating_point() and s_n.is_floating_point()):
+        raise ValueError(
+            "s_p and s_n must be floats, one of each for each triplet, got "
+            f"{s_p.dtype} {tuple(s_p.shape)} and {s_n.dtype} {tuple(s_n.shape)}"
+        )
     s_p, s_n = to_float32(s_p), to_float32(s_n)
+    if not s_p.is_cuda:
+        check_finite("s_p", s_p)
+        check_finite("s_n", s_n)
     costs = _softplus(gamma * (alpha_n * (s_n - delta_n) - alpha_p * (s_p - delta_p))) / gamma
     return costs.sum() / max(costs.numel(), 1)
 
@@ -72,6 +80,7 @@ def circle_loss(
     Returns:
         A scalar; 0 for no triplets.
     """
+    check_rows(anchors=anchors, positives=positives, negatives=negatives)
     anchors, positives, negatives = to_float32(anchors), to_float32(positives), to_float32(negatives)
     cosines_p, cosines_n = (anchors * positives).sum(dim=1), (anchors * negatives).sum(dim=1)
     return _loss_from_cosines(cosines_p, cosines_n, margin, gamma, detach_weights)
@@ -140,7 +149,7 @@ class CircleTriplets:
         self, embeddings: Float[Tensor, "n d"], labels: Int64[Tensor, " n"], anchors: int | None = None
     ) -> Float[Tensor, ""]:
         """Compute the loss of a batch of unit rows; `anchors` as in `PairLoss`."""
-        check_batch(embeddings, labels, anchors)
+        check_batch(embeddings, labels, anchors, wait=True)  # which mining does in any case
         triplets = self.mine_triplets(embeddings, labels).first_anchors(anchors)
         n = len(embeddings)
         if len(triplets) <= n:

@@ -14,6 +14,8 @@ from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 from torch.nn.functional import normalize
 
+from familiar.losses.validation import check_batch
+
 MIN_NORM = 1e-12  # as in torch.nn.functional.normalize
 VALUES_PER_BLOCK = 2**20  # 4 MB of float32: with smaller blocks threads wait for each other more often
 
@@ -42,6 +44,7 @@ def cosine_cross_entropy(
     Returns:
         A scalar; a differentiable zero for an empty batch.
     """
+    check_batch(embeddings, labels)
     with torch.autocast(embeddings.device.type, enabled=False):
         compute_dtype = torch.promote_types(embeddings.dtype, torch.float32)
         rows = normalize(embeddings.to(compute_dtype))

@@ -9,6 +9,7 @@ from torch import Tensor
 from torch.nn.functional import cosine_similarity, normalize
 
 from familiar.losses.blockwise import unit_prefix
+from familiar.losses.validation import check_rows
 
 
 def distillation_loss(embeddings: Float[Tensor, "n d"], teacher_embeddings: Float[Tensor, "n k"]) -> Float[Tensor, ""]:
@@ -51,6 +52,7 @@ def relation_loss(embeddings: Float[Tensor, "n d"], teacher_embeddings: Float[Te
 def _comparable_prefix(
     embeddings: Float[Tensor, "n d"], teacher_embeddings: Float[Tensor, "n k"]
 ) -> Float[Tensor, "n k"]:
+    check_rows(same_width=False, embeddings=embeddings, teacher_embeddings=teacher_embeddings)
     length = teacher_embeddings.shape[1]
     if length > embeddings.shape[1]:
         raise ValueError(

@@ -12,6 +12,8 @@ import torch.distributed as dist
 from jaxtyping import Float, Int64
 from torch import Tensor, nn
 
+from familiar.losses.validation import check_batch
+
 DTYPES = (torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int64)  # sent as their index
 
 
@@ -41,6 +43,7 @@ def gather_batch(
         ValueError: dimensions or dtypes differ between ranks; raised on every rank.
     """
     embeddings, labels = gather_tensors((embeddings, labels))
+    check_batch(embeddings, labels)  # now, so that all ranks raise
     return embeddings, labels
 
 

@@ -12,6 +12,7 @@ from jaxtyping import Float, Int64
 from torch import Tensor, nn
 
 from familiar.losses.blockwise import PairLoss, unit_prefix
+from familiar.losses.validation import check_batch
 
 MinedOn = Literal["own", "full"]
 
@@ -61,6 +62,7 @@ class HarmonicLoss(nn.Module):
         Raises:
             ValueError: the embeddings are shorter than the longest prefix.
         """
+        check_batch(embeddings, labels)
         if embeddings.shape[1] < self.prefixes[-1]:
             raise ValueError(
                 f"embeddings of {embeddings.shape[1]} components have no prefix of {self.prefixes[-1]}; "

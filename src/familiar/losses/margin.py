@@ -13,7 +13,7 @@ import torch
 from jaxtyping import Float, Int64
 from torch import Tensor
 
-from familiar.losses.validation import check_range
+from familiar.losses.validation import check_batch, check_range
 
 Branch = Literal["penalty", "continuous"]
 PENALTY_MARGIN_RAD = 2.33  # from 2.3311 on cos(m) + m sin(m) - 1 is negative: the penalty would step up
@@ -100,6 +100,7 @@ def arcface_logits(
     Returns:
         Scaled cosines, with `margin_rad` added to the angle of each row's own class (see `arcface_cosine`).
     """
+    check_batch(cosines, labels, name="cosines")
     target_cosines = arcface_cosine(cosines.gather(1, labels[:, None]).squeeze(1), margin_rad, branch)
     return scale * cosines.scatter(1, labels[:, None], target_cosines[:, None])
 

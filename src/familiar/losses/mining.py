@@ -16,12 +16,11 @@ from familiar.losses.blockwise import (
     FINITE_INF,
     Block,
     anchors_per_block,
-    check_batch,
     distance_blocks,
     no_grad_no_autocast,
     to_float32,
 )
-from familiar.losses.validation import check_range
+from familiar.losses.validation import check_batch, check_range
 
 Select = Literal["all", "hardest", "random"]
 
@@ -96,7 +95,7 @@ def mine_batch_all(
     >>> len(mine_batch_all(torch.zeros(40, 2), torch.arange(10).repeat(4)))
     4320
     """
-    check_batch(embeddings, labels)
+    check_batch(embeddings, labels, wait=True)
     same = labels[:, None] == labels
     anchors, positives = (same & ~torch.eye(len(labels), dtype=torch.bool, device=labels.device)).nonzero().T
     negative_anchors, negatives = (~same).nonzero().T
@@ -165,7 +164,7 @@ def mine_batch_hard(embeddings: Float[Tensor, "n d"], labels: Int64[Tensor, " n"
     Raises:
         ValueError: the number of labels is not the number of rows.
     """
-    check_batch(embeddings, labels)
+    check_batch(embeddings, labels, wait=True)
     positives, negatives, has_both = hardest_pairs(embeddings, labels)
     anchors = has_both.nonzero().squeeze(1)
     return Triplets(anchors, positives[anchors], negatives[anchors])

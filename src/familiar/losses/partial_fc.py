@@ -13,7 +13,7 @@ from familiar.losses.cross_entropy import cosine_cross_entropy
 from familiar.losses.distributed import world_size
 from familiar.losses.margin import Branch, arcface_cosine, check_angular_margin
 from familiar.losses.sharded_cross_entropy import sharded_cosine_cross_entropy
-from familiar.losses.validation import check_classifier, check_range
+from familiar.losses.validation import check_batch, check_classifier, check_range
 
 ROWS_PER_DRAW = 2**16  # initial centers drawn at a time, of which a rank keeps its own
 
@@ -72,6 +72,7 @@ class PartialFC(nn.Module):
 
     def forward(self, embeddings: Float[Tensor, "n d"], labels: Int64[Tensor, " n"]) -> Float[Tensor, ""]:
         """Compute the mean cross-entropy of `embeddings` against `labels` in [0, classes)."""
+        check_batch(embeddings, labels)
         count = math.ceil(self.rate * self.classes) if self.training else self.classes
         if count < self.classes:
             sampled = sample_classes(labels, self.classes, count)

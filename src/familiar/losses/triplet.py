@@ -24,7 +24,6 @@ from familiar.losses.blockwise import (
     BlockLoss,
     PairLoss,
     Reduction,
-    check_batch,
     count_terms,
     to_float32,
     unit_prefix,
@@ -36,13 +35,14 @@ from familiar.losses.mining import (
     mine_hard_negative,
     mine_semi_hard,
 )
-from familiar.losses.validation import check_range
+from familiar.losses.validation import check_batch, check_range, check_rows
 
 
 def triplet_gaps(
     anchors: Float[Tensor, "t d"], positives: Float[Tensor, "t d"], negatives: Float[Tensor, "t d"]
 ) -> Float[Tensor, " t"]:
     """Compute d(a,p) - d(a,n) of each triplet, accurately also if both are nearly equal."""
+    check_rows(anchors=anchors, positives=positives, negatives=negatives)
     anchors, positives, negatives = to_float32(anchors), to_float32(positives), to_float32(negatives)
     return ((positives - negatives) * (positives + negatives - 2 * anchors)).sum(dim=-1)
 
@@ -314,6 +314,7 @@ def active_fraction(embeddings: Float[Tensor, "n d"], labels: Int64[Tensor, " n"
     >>> active_fraction(torch.eye(2).repeat_interleave(2, 0), torch.tensor([0, 0, 1, 1]))
     0.0
     """
+    check_batch(embeddings, labels)
     active = count_terms(BatchAll(margin), embeddings, labels)
     photos = torch.bincount(
         torch.searchsorted(labels.sort().values, labels)

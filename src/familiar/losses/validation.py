@@ -1,4 +1,11 @@
-"""Range checks of loss settings."""
+"""Checks of loss settings, and of the batches that losses are called with."""
+
+import torch
+from torch import Tensor
+
+
+class NotFiniteError(ValueError):
+    """A batch has NaN or infinite values."""
 
 
 def check_range(name: str, value: float | str, ok: bool, allowed: str) -> None:
@@ -13,3 +20,65 @@ def check_classifier(embedding_dim: int, classes: int, scale: float, label_smoot
     check_range("classes", classes, classes >= 1, "1 or more")
     check_range("scale", scale, scale > 0, "above 0")
     check_range("label_smoothing", label_smoothing, 0 <= label_smoothing < 1, "[0, 1)")
+
+
+def check_batch(
+    embeddings: Tensor, labels: Tensor, anchors: int | None = None, *, name: str = "embeddings", wait: bool = False
+) -> None:
+    """Check what a loss is called with.
+
+    Args:
+        embeddings: floats "n d", finite.
+        labels: int64 "n", one per row.
+        anchors: at most as many as rows.
+        name: of the embeddings, in messages.
+        wait: as in `check_rows`.
+
+    Raises:
+        NotFiniteError: there are NaN or infinite values.
+        ValueError: a shape, a dtype or a number is another.
+    """
+    if labels.dtype != torch.int64 or labels.ndim != 1:
+        raise ValueError(f"labels must be int64 of one axis, one per row, got {_described(labels)}")
+    if embeddings.ndim == 2 and len(labels) != len(embeddings):
+        raise ValueError(f"{len(labels)} labels for {len(embeddings)} {name}; pass one label per embedding")
+    if anchors is not None and not 0 <= anchors <= len(labels):
+        raise ValueError(f"anchors is {anchors}, but it must be between 0 and the {len(labels)} rows of the batch")
+    check_rows(wait=wait, **{name: embeddings})
+
+
+def check_rows(*, wait: bool = False, same_width: bool = True, **tensors: Tensor) -> None:
+    """Check tensors whose rows belong together.
+
+    Args:
+        wait: look for NaN on a GPU too, which makes the program wait for it. Otherwise NaN shows there in the loss.
+        same_width: whether the rows have to be of the same length.
+        tensors: floats "n d", finite, by their names for messages.
+
+    Raises:
+        NotFiniteError: there are NaN or infinite values.
+        ValueError: a shape or a dtype is another.
+    """
+    shapes = {rows.shape if same_width else rows.shape[:1] for rows in tensors.values()}
+    if len(shapes) > 1 or any(rows.ndim != 2 or not rows.is_floating_point() for rows in tensors.values()):
+        given = ", ".join(f"{name} of {_described(rows)}" for name, rows in tensors.items())
+        rule = "the same number of them, " if len(tensors) > 1 else ""
+        raise ValueError(f"rows of floats are needed, {rule}one per photo; got {given}")
+    for name, rows in tensors.items():
+        if wait or not rows.is_cuda:
+            check_finite(name, rows)
+
+
+def check_finite(name: str, values: Tensor) -> None:
+    """Raise NotFiniteError for NaN and infinite values."""
+    values = values.detach()
+    # One pass without a temporary: the sum is finite unless a value is not, or the values are huge.
+    if not values.sum(dtype=torch.promote_types(values.dtype, torch.float32)).isfinite():
+        bad = (~values.isfinite()).nonzero()
+        if len(bad):
+            row = f"; the first is in row {int(bad[0, 0])}" if values.ndim else ""
+            raise NotFiniteError(f"{name} have {len(bad):,} values that are NaN or infinite{row}")
+
+
+def _described(values: Tensor) -> str:
+    return f"{str(values.dtype).removeprefix('torch.')} {tuple(values.shape)}"

@@ -5,8 +5,8 @@ import os
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from fnmatch import fnmatchcase
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from fnmatch import fnmatchcase, translate
 from itertools import islice
 from pathlib import Path
 
@@ -51,22 +51,94 @@ _KINDS = (
 )
 
 # Trash, small copies and snapshots: what is in them is a copy of a photo elsewhere, or was deleted. In lower case.
-_SYSTEM_FOLDERS = (
-    *("@eadir", "#recycle", "#snapshot", "#trash", "@tmp", "@sharesnap", "@sharebin"),  # Synology
-    *("@recycle", "@recently-snapshot", "@__thumb", "@transcode", ".@__thumb", ".@*", "trashbox"),  # QNAP, Buffalo
-    *("$recycle.bin", "recycler", "recycled", "system volume information", "$windows.*", "found.[0-9][0-9][0-9]"),
-    *("lost+found", ".trash", ".trash-*", ".trashes", ".thumbnails", ".thumb", ".thumbs", ".xvpics"),  # Linux, Android
-    *("__macosx", ".appledouble", ".appledb", ".appledesktop", ".spotlight-v100", ".fseventsd", ".temporaryitems"),
-    *(".documentrevisions-v100", ".mobilebackups", "network trash folder", "temporary items", "thefindbyfolder"),
-    *(".snapshot", ".snapshots", ".zfs", "~snapshot", ".recycle", ".recycler", ".deleted", ".versions"),  # servers
-    *(".dtrash", ".picasaoriginals", ".photoprism", "*.lrdata", ".comments", "ipod photo cache"),  # photo programs
-    *(".stfolder", ".stversions", ".sync", ".dropbox.cache", ".owncloud*", "appdata_oc*", "_gsdata_", ".tmp.drive*"),
+_SYSTEM_FOLDERS = re.compile(
+    "|".join(
+        translate(name)
+        for name in (
+            *("@eadir", "#recycle", "#snapshot", "#trash", "@tmp", "@sharesnap", "@sharebin"),  # Synology
+            *(
+                "@recycle",
+                "@recently-snapshot",
+                "@__thumb",
+                "@transcode",
+                ".@__thumb",
+                ".@*",
+                "trashbox",
+            ),  # QNAP, Buffalo
+            *(
+                "$recycle.bin",
+                "recycler",
+                "recycled",
+                "system volume information",
+                "$windows.*",
+                "found.[0-9][0-9][0-9]",
+            ),
+            *(
+                "lost+found",
+                ".trash",
+                ".trash-*",
+                ".trashes",
+                ".thumbnails",
+                ".thumb",
+                ".thumbs",
+                ".xvpics",
+            ),  # Linux, Android
+            *(
+                "__macosx",
+                ".appledouble",
+                ".appledb",
+                ".appledesktop",
+                ".spotlight-v100",
+                ".fseventsd",
+                ".temporaryitems",
+            ),
+            *(
+                ".documentrevisions-v100",
+                ".mobilebackups",
+                "network trash folder",
+                "temporary items",
+                "thefindbyfolder",
+            ),
+            *(
+                ".snapshot",
+                ".snapshots",
+                ".zfs",
+                "~snapshot",
+                ".recycle",
+                ".recycler",
+                ".deleted",
+                ".versions",
+            ),  # servers
+            *(
+                ".dtrash",
+                ".picasaoriginals",
+                ".photoprism",
+                "*.lrdata",
+                ".comments",
+                "ipod photo cache",
+            ),  # photo programs
+            *(
+                ".stfolder",
+                ".stversions",
+                ".sync",
+                ".dropbox.cache",
+                ".owncloud*",
+                "appdata_oc*",
+                "_gsdata_",
+                ".tmp.drive*",
+            ),
+        )
+    )
 )
 _LIBRARY_SUFFIXES = (".photoslibrary", ".photolibrary", ".migratedphotolibrary", ".aplibrary")  # of Apple
 _LIBRARY_ORIGINALS = ("originals", "masters")
 _MAX_COUNTED_FOLDERS = 1_000  # within one that is passed over: snapshots may hold every photo a hundred times
+# Kinds of what is passed over, beside those above.
 HIDDEN_FILES, SYSTEM, HIDDEN, EXCLUDED = "hidden files", "in system folders", "in hidden folders", "excluded"
 BROKEN_LINKS, REPEATED_LINKS, OTHER = "broken links", "links to folders listed already", "files that are not photos"
+NOT_LISTED = frozenset(  # that a user may have expected among the photos
+    {HIDDEN_FILES, SYSTEM, HIDDEN, EXCLUDED, BROKEN_LINKS, REPEATED_LINKS, *(kind for _, kind in _KINDS)}
+)
 
 
 def find_photos(
@@ -129,17 +201,18 @@ class Exclusion:
     def __init__(self, patterns: Sequence[str] = ()) -> None:
         self._patterns = tuple(_key(pattern.strip("/")) for pattern in patterns)
 
-    def matches(self, relative: str) -> bool:
-        """Tell whether a file or folder is left out; of a path, its last part is looked at.
+    def matches(self, path: str, root: str = "") -> bool:
+        """Tell whether a file or folder is left out.
 
         Args:
-            relative: the path below the folder that is listed, with the system's separator.
+            path: of the file or folder.
+            root: the folder that is listed; without one only the last part of the path is looked at.
         """
         if not self._patterns:
             return False
-        path = _key(relative.replace(os.sep, "/"))
-        name = path.rpartition("/")[2]
-        return any(fnmatchcase(path if "/" in pattern else name, pattern) for pattern in self._patterns)
+        name = _key(os.path.basename(path))  # noqa: PTH119
+        below = _key(os.path.relpath(path, root).replace(os.sep, "/")) if root else name
+        return any(fnmatchcase(below if "/" in pattern else name, pattern) for pattern in self._patterns)
 
 
 class FolderWalk:
@@ -149,6 +222,9 @@ class FolderWalk:
         exclusion: files and folders to leave out.
         passed_over: counts what is not listed, by kind.
         on_error: called with the error of each folder that cannot be listed.
+
+    Attributes:
+        follows_links: whether there was a link to a folder.
     """
 
     def __init__(
@@ -158,7 +234,8 @@ class FolderWalk:
         on_error: Callable[[OSError], None] = lambda _: None,
     ) -> None:
         self._exclusion, self._passed_over, self._on_error = exclusion, passed_over, on_error
-        self._seen: set[tuple[int, int]] = set()
+        self._root, self._seen = "", set[tuple[int, int]]()
+        self.follows_links = False
 
     def photos(self, folder: str, without: Iterable[str] = ()) -> Iterator[str]:
         """Yield the paths of all photos: those in linked folders last, so that a link never stands for a folder.
@@ -185,7 +262,7 @@ class FolderWalk:
     def kind_of_file(self, path: str) -> str | None:
         """Return as what a file is passed over; None: it is a photo."""
         kind = file_kind(os.path.basename(path))  # noqa: PTH119
-        if kind != HIDDEN_FILES and self._exclusion.matches(os.path.relpath(path, self._root)):
+        if kind != HIDDEN_FILES and self._exclusion.matches(path, self._root):
             return EXCLUDED
         if kind == OTHER and os.path.islink(path) and not os.path.exists(path):  # noqa: PTH110, PTH114
             return BROKEN_LINKS
@@ -195,7 +272,7 @@ class FolderWalk:
         """Tell whether a subfolder is not entered now; a link is noted, to be followed in the end."""
         path = os.path.join(parent, name)  # noqa: PTH118
         kind = folder_kind(path)
-        if kind is None and self._exclusion.matches(os.path.relpath(path, self._root)):
+        if kind is None and self._exclusion.matches(path, self._root):
             kind = EXCLUDED
         if kind is not None:
             if count := count_photos(path):
@@ -203,6 +280,7 @@ class FolderWalk:
             return True
         if os.path.islink(path):  # noqa: PTH114
             links.append(path)
+            self.follows_links = True
             return True
         return False
 
@@ -225,7 +303,7 @@ def folder_kind(path: str) -> str | None:
     """
     parent, name = os.path.split(path)
     name = name.lower()
-    if any(fnmatchcase(name, pattern) for pattern in _SYSTEM_FOLDERS):
+    if _SYSTEM_FOLDERS.fullmatch(name):
         return SYSTEM
     if parent.lower().endswith(_LIBRARY_SUFFIXES) and name not in _LIBRARY_ORIGINALS:
         return SYSTEM
@@ -252,13 +330,14 @@ def count_photos(folder: str) -> int:
     return sum(file_kind(name) is None for _, _, names in walk for name in names)
 
 
-def describe_counts(counts: Counter[str]) -> str:
+def describe_counts(counts: Mapping[str, int]) -> str:
     """Write counts by kind for a message.
 
     >>> describe_counts(Counter({"in system folders": 12, "raw files": 1, "videos": 2}))
     '12 in system folders, 2 videos, 1 raw file'
     """
-    return ", ".join(f"{count:,} {_singular(kind) if count == 1 else kind}" for kind, count in counts.most_common())
+    listed = Counter(counts).most_common()
+    return ", ".join(f"{count:,} {_singular(kind) if count == 1 else kind}" for kind, count in listed if count)
 
 
 def ancestors(folder: str) -> set[tuple[int, int]]:
@@ -281,7 +360,8 @@ def _identity(folder: str) -> tuple[int, int] | None:
 
 
 def _singular(kind: str) -> str:
-    noun = re.sub(r"^(\w+ |JPEG XL )?(file|link|picture|sidecar|video)s\b", r"\1\2", kind)
+    noun = re.sub(r"^(\w+ |JPEG XL )?(file|folder|link|photo|picture|sample|sidecar|video)s\b", r"\1\2", kind)
+    noun = re.sub(r"^((?:\w+ )?identit)ies\b", r"\1y", noun)
     return noun.replace(" are not photos", " is not a photo")
 
 

@@ -17,6 +17,7 @@ from familiar.core.errors import BadRecipe, BadRun, FamiliarError, TrainingFaile
 from familiar.loading.batches import NetworkBatch, PhotoBatches
 from familiar.loading.dataset import FaceDataset
 from familiar.losses.distributed import gather_tensors
+from familiar.losses.validation import NotFiniteError
 from familiar.models.network import EmbeddingNetwork
 from familiar.training.center_shards import load_rows, remove_other_shards, save_rows, sharded_centers
 from familiar.training.checkpoint import load_state, save_state, save_weights
@@ -275,7 +276,10 @@ class Trainer:
         self.objective.start_epoch(epoch, self.recipe.budget.epochs)
         for step, batch in enumerate(self._batches_of_epoch(), start=totals.steps):
             self._set_rates(epoch, step)
-            loss, gradient_norm, recall, photos = self._train_step(batch, (epoch, step))
+            try:
+                loss, gradient_norm, recall, photos = self._train_step(batch, (epoch, step))
+            except NotFiniteError as error:  # on all ranks: the loss is that of their joined rows
+                raise self._failure(f"{error}, in epoch {epoch + 1}, step {step + 1}") from error
             totals.add(loss, gradient_norm, recall, photos)
             progress = self._progress(epoch, step, totals)
             if log is not None:

@@ -1,11 +1,12 @@
 """Settings of `familiar serve`, validated once."""
 
 import ipaddress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from familiar.core.errors import FamiliarError
 from familiar.core.files import absolute_path
+from familiar.photos.decoding import pixel_limit
 from familiar.web.access_token import check_token, read_token_file
 
 MB = 1_000_000
@@ -18,7 +19,7 @@ class Limits:
 
     upload_bytes: int = 512 * MB  # of one request
     photo_bytes: int = 64 * MB  # of one photo
-    photo_pixels: int = 100_000_000  # of one photo
+    photo_pixels: int = field(default_factory=pixel_limit)  # of one photo
     photos_per_request: int = 1_000
     total_body_bytes: int = 1_000 * MB  # of all bodies together until they are answered; the next request gets 503
     json_bytes: int = 4 * MB  # of a request without photos
@@ -58,7 +59,7 @@ class ServerSettings:
     trusted_network: bool = False
     certificate: Path | None = None
     certificate_key: Path | None = None
-    limits: Limits = Limits()
+    limits: Limits = field(default_factory=Limits)
 
     def __post_init__(self) -> None:
         if self.token is not None and self.token_file is not None:

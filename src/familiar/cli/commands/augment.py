@@ -11,6 +11,7 @@ from familiar.cli.options import (
     data_spec,
     json_option,
     limit_options,
+    max_megapixels_option,
     recipe_options,
     recipe_with,
     require_parent_folder,
@@ -31,6 +32,7 @@ from familiar.cli.options import (
     help="Number of photos, each of a different identity.",
 )
 @limit_options
+@max_megapixels_option
 @json_option
 def augment(
     data: tuple[str, ...],
@@ -42,6 +44,7 @@ def augment(
     identities: Path | None,
     max_identities: int | None,
     max_photos: int | None,
+    exclude: tuple[str, ...],
     as_json: bool,
 ) -> None:
     """Preview how training augments photos.
@@ -67,7 +70,7 @@ def augment(
     chosen = recipe_with(recipe, settings, function)
     # The normalization does not show in the preview, so any will do.
     preprocessing = replace(chosen.input, normalization="symmetric").training_preprocessing()
-    table = data_spec(data, identities, max_identities, max_photos).read()
+    table = data_spec(data, identities, max_identities, max_photos, exclude).read()
     crops: list[Crop] = []
     skipped: list[UnreadablePhoto] = []
     for row in np.unique(table.labels, return_index=True)[1]:

@@ -1,16 +1,18 @@
 """`familiar embed`: write embeddings of photos to a file."""
 
 import io
+from collections import Counter
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
-from familiar.cli.console import StatusLine, list_skipped, print_json
+from familiar.cli.console import StatusLine, list_skipped, note_passed_over, print_json
 from familiar.cli.options import (
     FILE,
     embedding_options,
+    exclude_option,
     json_option,
     model_option,
     require_parent_folder,
@@ -28,6 +30,7 @@ if TYPE_CHECKING:  # --help imports nothing heavy
 @model_option
 @click.option("--output", "-o", required=True, type=FILE, help="The .npz file to write; with --engine ray a folder.")
 @species_option
+@exclude_option
 @embedding_options
 @click.option(
     "--engine",
@@ -43,6 +46,7 @@ def embed(
     models: tuple[str, ...],
     output: Path,
     species: str | None,
+    exclude: tuple[str, ...],
     tta: bool,
     detector: str | None,
     detector_model: Path | None,
@@ -70,7 +74,7 @@ def embed(
         from familiar.integrations.ray.worker import EmbeddingSettings
 
         settings = EmbeddingSettings(models, detector, detector_model, tta, species, providers)
-        _embed_with_ray(settings, photos, output, workers, as_json)
+        _embed_with_ray(settings, photos, exclude, output, workers, as_json)
         return
     if workers is not None:
         raise click.UsageError("--workers needs --engine ray")
@@ -85,7 +89,8 @@ def embed(
 
     require_parent_folder(output)
     embedder = Embedder(models, providers=providers)
-    paths = find_photos(photos)
+    passed_over = Counter[str]()
+    paths = find_photos(photos, exclude=exclude, passed_over=passed_over)
     status = StatusLine()
     embedded = embed_photos(
         embedder,
@@ -101,19 +106,28 @@ def embed(
         arrays = _arrays_by_species(embedder, embedded)
     status.clear()
     list_skipped(skipped)
+    note_passed_over(passed_over)
     if not rows:
         raise UnreadablePhoto(f"none of the {len(paths)} photos could be embedded; nothing was written")
     content = io.BytesIO()
     np.savez(content, paths=np.array([str(paths[row]) for row in rows]), **arrays)
     write_atomically(output, content.getvalue())
     if as_json:
-        print_json({"output": output, "photos": len(rows), "skipped": [str(error) for error in skipped]})
+        print_json(
+            {"output": output, "photos": len(rows), "skipped": [str(error) for error in skipped]}
+            | {"passed_over": passed_over}
+        )
     else:
         click.echo(f"{output}: {len(rows)} embeddings, {len(skipped)} photos skipped")
 
 
 def _embed_with_ray(
-    settings: "EmbeddingSettings", photos: tuple[str, ...], output: Path, workers: int | None, as_json: bool
+    settings: "EmbeddingSettings",
+    photos: tuple[str, ...],
+    exclude: tuple[str, ...],
+    output: Path,
+    workers: int | None,
+    as_json: bool,
 ) -> None:
     from familiar.core.plural import pluralize
     from familiar.integrations.ray.engine import embed_with_ray
@@ -124,6 +138,7 @@ def _embed_with_ray(
         photos,
         output,
         workers=workers,
+        exclude=exclude,
         on_photos=lambda done, total: status.show(f"embedded {done}/{total} photos"),
     )
     status.clear()

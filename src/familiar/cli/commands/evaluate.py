@@ -120,6 +120,7 @@ def evaluate(
     identities: Path | None,
     max_identities: int | None,
     max_photos: int | None,
+    exclude: tuple[str, ...],
     as_json: bool,
 ) -> None:
     """Evaluate a model on labeled photos.
@@ -148,7 +149,7 @@ def evaluate(
     status = StatusLine()
     results = evaluate_model(
         model,
-        data_spec(data, identities, max_identities, max_photos),
+        data_spec(data, identities, max_identities, max_photos, exclude),
         output,
         _options(suites, pairs, slices, by),
         split=split,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from familiar.cli.console import print_json
-from familiar.cli.options import FILE, json_option, license_option
+from familiar.cli.options import FILE, json_option, license_option, max_megapixels_option
 
 if TYPE_CHECKING:  # --help imports nothing heavy
     from familiar.embedding.bundle import Bundle
@@ -72,6 +72,7 @@ class Size(click.ParamType):
     "can be compared with the first components of the whole ones. [default: all]",
 )
 @license_option
+@max_megapixels_option
 @json_option
 def export(
     run: Path,

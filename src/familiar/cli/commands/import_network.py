@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Literal
 import click
 
 from familiar.cli.console import StatusLine, note, print_json
-from familiar.cli.options import FILE, json_option, license_option, require_parent_folder
+from familiar.cli.options import FILE, json_option, license_option, max_megapixels_option, require_parent_folder
 from familiar.core.errors import FamiliarError
 
 if TYPE_CHECKING:  # --help imports nothing heavy
@@ -48,6 +48,7 @@ PRESETS = ("sface", "arcface", "facenet", "megadescriptor", "dinov2", "clip", "m
     help="The detector whose faces the network takes, or none for whole photos. [default: the preset's]",
 )
 @click.option("--detector-model", type=FILE, help="ONNX file of YuNet, for --calibrate.")
+@max_megapixels_option
 @json_option
 def import_network(
     network: Path,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from familiar.cli.console import StatusLine, print_json
-from familiar.cli.options import FILE, data_argument, data_spec, json_option, limit_options
+from familiar.cli.options import FILE, data_argument, data_spec, json_option, limit_options, max_megapixels_option
 from familiar.core.cpu import available_cores
 from familiar.core.terminal_text import printable
 
@@ -37,6 +37,7 @@ LINES_SHOWN = 20
     help="File for a table with one row per photo: identity, file, height, width, channels, format, bytes.",
 )
 @limit_options
+@max_megapixels_option
 @json_option
 def inspect(
     data: tuple[str, ...],
@@ -45,6 +46,7 @@ def inspect(
     identities: Path | None,
     max_identities: int | None,
     max_photos: int | None,
+    exclude: tuple[str, ...],
     as_json: bool,
 ) -> None:
     """Summarize a folder of labeled photos.
@@ -64,7 +66,7 @@ def inspect(
     for folder in (output, csv_path and csv_path.parent):
         if folder is not None:  # first, so that a missing permission shows before the photos are read
             folder.mkdir(parents=True, exist_ok=True)
-    table = data_spec(data, identities, max_identities, max_photos).read()
+    table = data_spec(data, identities, max_identities, max_photos, exclude).read()
     status = StatusLine()
     inspection = inspect_table(
         table,

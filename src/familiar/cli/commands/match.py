@@ -8,7 +8,7 @@ import click
 
 from familiar.cli.commands.gallery.arguments import format_similarity, label
 from familiar.cli.console import list_skipped, note, print_json
-from familiar.cli.options import FILE, album_model_option, embedding_options, json_option
+from familiar.cli.options import FILE, album_model_option, embedding_options, exclude_option, json_option
 from familiar.core.errors import FamiliarError, NoFaceFound, UnreadablePhoto
 from familiar.core.plural import pluralize
 from familiar.core.terminal_text import printable
@@ -41,6 +41,7 @@ if TYPE_CHECKING:  # --help imports nothing heavy
     "--report", "output", type=FILE, metavar="FOLDER", help="Write a printable page for each found pet to this folder."
 )
 @click.option("--contact", is_flag=True, help="Show the owners' and finders' contact on the printable pages.")
+@exclude_option
 @embedding_options
 @json_option
 def match(
@@ -58,6 +59,7 @@ def match(
     found_on: str,
     output: Path | None,
     contact: bool,
+    exclude: tuple[str, ...],
     tta: bool,
     detector: str | None,
     detector_model: Path | None,
@@ -89,7 +91,7 @@ def match(
 
     only = PetFilter(species or "", location or "", since or "", until or "")
     report = Report("found", species or "", found_at, found_on) if name or found_at or found_on else None
-    groups, without_photo = list_found_pets(photos)
+    groups, without_photo = list_found_pets(photos, exclude)
     if len(groups) > 1 and (report is not None or dismissed):
         raise click.UsageError("--save, --found-at, --found-on and --not are for one found pet; give its photos alone")
     pets: list[FoundPet] = []

@@ -7,7 +7,7 @@ from typing import Literal
 import click
 
 from familiar.cli.console import StatusLine, list_skipped, print_json
-from familiar.cli.options import FILE, data_argument, data_spec, json_option, limit_options
+from familiar.cli.options import FILE, data_argument, data_spec, json_option, limit_options, max_megapixels_option
 
 
 @click.command()
@@ -30,6 +30,7 @@ from familiar.cli.options import FILE, data_argument, data_spec, json_option, li
 )
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Of the photos' order.")
 @limit_options
+@max_megapixels_option
 @json_option
 def pack(
     data: tuple[str, ...],
@@ -40,6 +41,7 @@ def pack(
     identities: Path | None,
     max_identities: int | None,
     max_photos: int | None,
+    exclude: tuple[str, ...],
     as_json: bool,
 ) -> None:
     """Write photos into shards: a few large files in place of many small ones.
@@ -55,7 +57,7 @@ def pack(
     from familiar.datasets.shards.packing import pack as pack_table
     from familiar.datasets.sources import parse_sources
 
-    spec = data_spec(data, identities, max_identities, max_photos)
+    spec = data_spec(data, identities, max_identities, max_photos, exclude)
     status = StatusLine()
     results: list[dict[str, object]] = []
     skipped: list[str] = []

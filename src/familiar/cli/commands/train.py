@@ -17,6 +17,7 @@ from familiar.cli.options import (
     json_option,
     license_option,
     limit_options,
+    max_megapixels_option,
     recipe_options,
     recipe_with,
 )
@@ -41,6 +42,7 @@ STOPPED = {
 @click.option("--output", "-o", required=True, type=FILE, help="Run folder; created if missing.")
 @recipe_options
 @limit_options
+@max_megapixels_option
 @click.option(
     "--teacher",
     "teachers",
@@ -92,6 +94,7 @@ def train(
     identities: Path | None,
     max_identities: int | None,
     max_photos: int | None,
+    exclude: tuple[str, ...],
     teachers: tuple[Path, ...],
     leave_out: tuple[str, ...],
     resume: bool,
@@ -122,7 +125,7 @@ def train(
     from familiar.training.ranks import restarted_by_torchrun
     from familiar.training.run import RunFolder
 
-    spec = data_spec(data, identities, max_identities, max_photos)
+    spec = data_spec(data, identities, max_identities, max_photos, exclude)
     spec = replace(spec, leave_out=tuple(Path(name).name for name in leave_out))
     left_out = [source for source in data if parse_sources([source]).keys() <= set(spec.leave_out)]
     chosen = recipe_with(recipe, settings, function)

@@ -13,7 +13,7 @@ import click
 
 from familiar.cli.commands.gallery.arguments import label, open_or_create
 from familiar.cli.console import note
-from familiar.cli.options import FILE, album_model_option, embedding_options
+from familiar.cli.options import FILE, album_model_option, embedding_options, exclude_option
 from familiar.core.plural import pluralize
 from familiar.core.terminal_text import one_line, printable
 
@@ -29,6 +29,7 @@ _MIN_SECRET_BYTES = 16
 @click.option("--gallery", "-g", required=True, type=FILE, help="The gallery; created where it is missing.")
 @album_model_option
 @click.option("--species", metavar="NAME", help="Species to store with each new face.")
+@exclude_option
 @embedding_options
 @click.option(
     "--settle",
@@ -62,6 +63,7 @@ def watch(
     gallery: Path,
     models: tuple[str, ...],
     species: str | None,
+    exclude: tuple[str, ...],
     tta: bool,
     detector: str | None,
     detector_model: Path | None,
@@ -90,7 +92,7 @@ def watch(
         if folder.is_file():
             raise click.BadParameter(f"{folder} is a file: give its folder", param_hint="PHOTOS")
     settings = WatchSettings(
-        settle_seconds, poll_seconds, tta, species, tuple(map(check_url, webhooks)), _read_secret(secret_file)
+        settle_seconds, poll_seconds, tta, species, tuple(map(check_url, webhooks)), _read_secret(secret_file), exclude
     )
     with open_or_create(gallery, models, detector, detector_model, providers) as opened, watch_lock(gallery):
         opened.check_model(opened.embedder, to_compare=False)

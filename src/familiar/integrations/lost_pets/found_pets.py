@@ -27,7 +27,7 @@ from familiar.integrations.lost_pets.candidates import (
 from familiar.integrations.lost_pets.printable_page import PRINTED_SIDE_PX, PageCandidate, printable_page
 from familiar.integrations.lost_pets.register import PERSON, dismiss, dismissed_pets, enter_pet
 from familiar.integrations.lost_pets.reports import Pet, Report, list_pets
-from familiar.photos.listing import PHOTO_SUFFIXES, find_photos
+from familiar.photos.listing import Exclusion, file_kind, find_photos, folder_kind
 from familiar.photos.thumbnails import crop_face, encode_jpeg
 
 
@@ -52,26 +52,30 @@ class FoundPet:
     ranking: Ranking
 
 
-def list_found_pets(paths: Sequence[Path]) -> tuple[dict[str, list[Path]], list[UnreadablePhoto]]:
+def list_found_pets(
+    paths: Sequence[Path], exclude: Sequence[str] = ()
+) -> tuple[dict[str, list[Path]], list[UnreadablePhoto]]:
     """Return the photos of each found pet, by a label, and the errors of the subfolders without a photo.
 
     Args:
         paths: photos and folders of one pet, or a folder that has no photos itself, but one subfolder per pet.
+        exclude: patterns of files and folders to leave out, as for `find_photos`.
 
     Raises:
         UnreadablePhoto: there is no photo of one pet.
     """
     is_folder = os.path.isdir(paths[0])  # noqa: PTH112 - `Path.is_dir` may raise
     entries = sorted(paths[0].iterdir()) if is_folder and len(paths) == 1 else []
-    subfolders = [path for path in entries if path.is_dir() and not path.name.startswith(".")]
-    photo_suffixes = {path.suffix.lower() for path in entries if path.is_file() and not path.name.startswith(".")}
-    if not subfolders or photo_suffixes & PHOTO_SUFFIXES:
-        return {paths[0].name if is_folder else paths[0].stem: find_photos(paths)}, []
+    exclusion = Exclusion(exclude)
+    subfolders = [path for path in entries if path.is_dir() and not folder_kind(str(path))]
+    subfolders = [path for path in subfolders if not exclusion.matches(path.name)]
+    if not subfolders or any(path.is_file() and file_kind(path.name) is None for path in entries):
+        return {paths[0].name if is_folder else paths[0].stem: find_photos(paths, exclude=exclude)}, []
     photos: dict[str, list[Path]] = {}
     errors: list[UnreadablePhoto] = []
     for folder in subfolders:
         try:
-            photos[folder.name] = find_photos([folder])
+            photos[folder.name] = find_photos([folder], exclude=exclude)
         except UnreadablePhoto as error:
             errors.append(error)
     return photos, errors

@@ -51,6 +51,7 @@ def embed_with_ray(
     folder: Path,
     *,
     workers: int | None = None,
+    exclude: Sequence[str] = (),
     on_photos: Callable[[int, int], None] = lambda _done, _all: None,
 ) -> EmbeddedParts:
     """Embed all faces of the photos that a folder of Parquet files does not have yet.
@@ -65,6 +66,7 @@ def embed_with_ray(
         sources: photos, folders of photos, and shards as `familiar pack` writes them; the same paths on all workers.
         folder: of the Parquet files, see `parts`; created if it is missing.
         workers: processes that embed, one core each; None: as many as there are cores.
+        exclude: patterns of files and folders to leave out, as for `find_photos`.
         on_photos: called after each part with the numbers of photos embedded and to be embedded.
 
     Raises:
@@ -73,7 +75,7 @@ def embed_with_ray(
         CannotWrite: another process writes to the folder, or the system refuses.
         FamiliarError: a part ended every worker that tried it.
     """
-    photos = list_photo_files(sources)
+    photos = list_photo_files(sources, exclude)
     model, _, embedded_with = settings.open()
     detector_model = settings.detector_model and settings.detector_model.absolute()
     settings = replace(settings, models=model.names, detector_model=detector_model)  # a worker's folder is another
@@ -95,7 +97,7 @@ def embed_with_ray(
     return EmbeddedParts(**counts, known=len(photos) - len(missing))
 
 
-def list_photo_files(sources: Sequence[str]) -> list[PhotoFile]:
+def list_photo_files(sources: Sequence[str], exclude: Sequence[str] = ()) -> list[PhotoFile]:
     """List photos with the state of their files, each once.
 
     Raises:
@@ -108,7 +110,7 @@ def list_photo_files(sources: Sequence[str]) -> list[PhotoFile]:
             # In a shard two photos may have one name, but not one position.
             files += [PhotoFile(f"{photo}@{photo.position}", photo) for photo in photos]
     files_and_folders = list(filterfalse(names_shards, sources))
-    for path in find_photos(files_and_folders) if files_and_folders else []:
+    for path in find_photos(files_and_folders, exclude=exclude) if files_and_folders else []:
         absolute = os.path.abspath(path)  # noqa: PTH100 - `resolve` would follow links, `absolute` keeps `..`
         files.append(PhotoFile(absolute, Path(absolute), _state(path)))
     return list({file.name: file for file in files}.values())

@@ -2,13 +2,13 @@
 
 import os
 import stat
+from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from familiar.photos.listing import PHOTO_SUFFIXES
+from familiar.photos.listing import Exclusion, FolderWalk, file_kind, folder_kind
 
-_SUFFIXES = tuple(PHOTO_SUFFIXES)
 _MAX_FOLDERS = 50  # changed folders whose files are looked for among all
 
 
@@ -38,28 +38,32 @@ _FolderState = tuple[tuple[int, int] | None, str | None]
 class Disk:
     """The photos in some folders and their subfolders.
 
-    Hidden files and folders are no photos, nor are files with another suffix: half-copied files have hidden names, or
-    names such as `a.jpg.part`. Links to folders are not followed.
+    What is a photo, and which folders are searched, is as for `find_photos`: half-copied files have hidden names, or
+    names such as `a.jpg.part`.
 
     Args:
         folders: absolute.
-        excluded: absolute folders that are not searched.
+        without: absolute folders that are not searched.
+        exclude: patterns of files and folders to leave out.
 
     Attributes:
+        passed_over: counts the files that are no photos, by kind, as of the last search.
         files: the status of each photo by its path.
         unreadable: folders that cannot be listed and files whose status is unknown, each with the reason.
     """
 
-    def __init__(self, folders: Sequence[Path], excluded: Collection[Path] = ()) -> None:
+    def __init__(self, folders: Sequence[Path], without: Collection[Path] = (), exclude: Sequence[str] = ()) -> None:
         self.folders = tuple(dict.fromkeys(map(str, folders)))
         self.files: dict[str, FileStatus] = {}
         self.unreadable: dict[str, str] = {}
-        self._excluded = frozenset(map(str, excluded))
+        self.passed_over = Counter[str]()
+        self._without, self._exclusion = tuple(map(str, without)), Exclusion(exclude)
+        self._has_links = False
         self._scanned: dict[str, _FolderState] = {}
 
     def scan(self) -> None:
         """Search all folders."""
-        self.files, self.unreadable = {}, {}
+        self.files, self.unreadable, self.passed_over, self._has_links = {}, {}, Counter(), False
         self._scanned = {folder: _folder_state(folder) for folder in self.folders}
         for folder in self.folders:
             self._walk(folder)
@@ -85,16 +89,21 @@ class Disk:
         changed = set(paths)
         # What is gone may have been a folder.
         folders = tuple(path + os.sep for path in changed if path not in self.files and not os.path.isfile(path))  # noqa: PTH113
-        if len(folders) > _MAX_FOLDERS or not all(map(self.contains, changed)):
+        # A folder that is linked, too, may be listed at another path now.
+        has_links = self._has_links or any(map(os.path.islink, folders))
+        if has_links or len(folders) > _MAX_FOLDERS or not all(map(self.contains, changed)):
             self.scan()
             return
         for entries in (self.files, self.unreadable):
             for path in [path for path in entries if path in changed or path.startswith(folders)]:
                 del entries[path]
         for path in filter(self._is_visible, changed):
-            if os.path.isdir(path) and not os.path.islink(path):  # noqa: PTH112, PTH114
+            if os.path.isdir(path):  # noqa: PTH112
                 self._walk(path)
-            else:
+                if self._has_links:
+                    self.scan()
+                    return
+            elif file_kind(os.path.basename(path)) is None:  # noqa: PTH119
                 self._add_file(path)
 
     def is_unknown(self, path: str) -> bool:
@@ -106,27 +115,28 @@ class Disk:
         return path.startswith(tuple(map(_with_separator, self.folders)))
 
     def _is_visible(self, path: str) -> bool:
-        """Tell whether neither a path nor a folder between it and the watched one is hidden or excluded."""
-        for folder in map(_with_separator, self.folders):
-            excluded = tuple(_with_separator(each) for each in self._excluded if each.startswith(folder))
-            is_hidden = f"{os.sep}." in path[len(folder) - 1 :]
-            if path.startswith(folder) and not is_hidden and not _with_separator(path).startswith(excluded):
+        """Tell whether neither a path nor a folder between it and the watched one is passed over."""
+        without = tuple(map(_with_separator, self._without))
+        for folder in self.folders:
+            parts = path.removeprefix(_with_separator(folder)).split(os.sep)  # noqa: PTH206
+            below = [os.path.join(folder, *parts[: end + 1]) for end in range(len(parts))]  # noqa: PTH118
+            if (
+                path.startswith(_with_separator(folder))
+                and not any(self._exclusion.matches(each, folder) or folder_kind(each) for each in below)
+                and not _with_separator(path).startswith(without)
+            ):
                 return True
         return False
 
     def _walk(self, folder: str) -> None:
         """Add the photos in a folder; what is deleted meanwhile is left out."""
-        for parent, folders, names in os.walk(folder, onerror=lambda error: self._note_error(error.filename, error)):
-            paths = ((name, os.path.join(parent, name)) for name in folders if not name.startswith("."))  # noqa: PTH118
-            folders[:] = [name for name, path in paths if path not in self._excluded]
-            for name in names:
-                self._add_file(os.path.join(parent, name))  # noqa: PTH118 - a Path each is slow for a hundred thousand
+        walk = FolderWalk(self._exclusion, self.passed_over, lambda error: self._note_error(error.filename, error))
+        for path in walk.photos(folder, self._without):
+            self._add_file(path)
+        self._has_links |= walk.follows_links
 
     def _add_file(self, path: str) -> None:
-        """Add a file, if it is a photo."""
-        name = os.path.basename(path)  # noqa: PTH119
-        if name.startswith(".") or not name.lower().endswith(_SUFFIXES):
-            return
+        """Add a photo."""
         try:
             status = os.stat(path)  # noqa: PTH116
         except OSError as error:

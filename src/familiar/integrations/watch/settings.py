@@ -21,6 +21,7 @@ class WatchSettings:
         species: stored with each new face; None: what the detector says.
         webhooks: URLs that all events are delivered to.
         secret: signs what is delivered.
+        exclude: patterns of files and folders to leave out, as for `find_photos`.
     """
 
     settle_seconds: float = 2.0
@@ -29,6 +30,7 @@ class WatchSettings:
     species: str | None = None
     webhooks: tuple[str, ...] = ()
     secret: bytes | None = None
+    exclude: tuple[str, ...] = ()
 
 
 def watch_lock(folder: Path) -> AbstractContextManager[None]:

@@ -33,6 +33,7 @@ from familiar.integrations.watch.events import Event
 from familiar.integrations.watch.notices import ChangeNotices, can_notice
 from familiar.integrations.watch.settings import WatchSettings
 from familiar.integrations.watch.webhooks import Webhook, destination_of
+from familiar.photos.listing import describe_counts
 
 POLL_SECONDS = 10.0  # between two searches of the folders where the system gives no notices
 FULL_SCAN_SECONDS = 300.0  # where it does
@@ -83,8 +84,11 @@ class FolderWatch:
         self._on_event, self._on_note, self._clock = on_event, on_note, clock
         self._stopping = threading.Event()
         self._disk = Disk(
-            tuple(map(absolute_path, folders)), (absolute_path(gallery.folder), real_path(gallery.folder))
+            tuple(map(absolute_path, folders)),
+            (absolute_path(gallery.folder), real_path(gallery.folder)),
+            settings.exclude,
         )
+        self._passed_over = ""
         self._memory = Memory()
         self._needs_clustering = True  # a watch that was killed may have left unclustered faces
         self._index_due = inf
@@ -162,6 +166,7 @@ class FolderWatch:
         was_replaced = self._disk.is_outdated()
         if misses_some or was_replaced or self._clock() >= self._next_scan:
             self._disk.scan()
+            self._note_passed_over()
             has_notices = self._notices is not None and self._notices.works
             seconds = self._settings.poll_seconds or (FULL_SCAN_SECONDS if has_notices else POLL_SECONDS)
             self._next_scan = self._clock() + seconds
@@ -169,6 +174,11 @@ class FolderWatch:
                 self._notices.restart()
         else:
             self._disk.refresh(paths | self._memory.settling.keys())
+
+    def _note_passed_over(self) -> None:
+        if (counts := describe_counts(self._disk.passed_over)) and counts != self._passed_over:
+            self._on_note(f"passed over {counts}")
+        self._passed_over = counts
 
     def _compare(self) -> Comparison:
         with self._gallery.read() as repository:

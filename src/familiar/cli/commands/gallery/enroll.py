@@ -1,5 +1,6 @@
 """`familiar gallery enroll`."""
 
+from collections import Counter
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -8,8 +9,15 @@ import click
 
 from familiar.cli.commands.gallery.arguments import folder_argument, open_or_create
 from familiar.cli.commands.gallery.indexing import update_index
-from familiar.cli.console import StatusLine, list_skipped, print_json
-from familiar.cli.options import FILE, album_model_option, embedding_options, json_option, species_option
+from familiar.cli.console import StatusLine, list_skipped, note_passed_over, print_json
+from familiar.cli.options import (
+    FILE,
+    album_model_option,
+    embedding_options,
+    exclude_option,
+    json_option,
+    species_option,
+)
 from familiar.core.plural import pluralize
 
 if TYPE_CHECKING:  # --help imports nothing heavy
@@ -28,6 +36,7 @@ if TYPE_CHECKING:  # --help imports nothing heavy
 )
 @species_option
 @click.option("--float32", is_flag=True, help="Store embeddings of a new gallery as float32, not float16.")
+@exclude_option
 @embedding_options
 @json_option
 def enroll(
@@ -37,6 +46,7 @@ def enroll(
     redetect: bool,
     species: str | None,
     float32: bool,
+    exclude: tuple[str, ...],
     tta: bool,
     detector: str | None,
     detector_model: Path | None,
@@ -63,16 +73,17 @@ def enroll(
 
     if not photos and not redetect:
         raise click.UsageError("Missing argument 'PHOTOS...'.")
+    passed_over = Counter[str]()
+    paths: list[Path] = []
     if photos:
-        if not Gallery.exists(folder):
-            find_photos(photos)  # raises if there are none, before a gallery is created
+        paths = find_photos(photos, exclude=exclude, passed_over=passed_over)  # raises before a gallery is created
         gallery = open_or_create(folder, models, detector, detector_model, providers, float32=float32)
     else:
         gallery = Gallery.open(folder, models or None, providers=providers)
     status = StatusLine()
     with gallery:
         result = gallery.enroll(
-            photos,
+            paths,
             detector,
             detector_model=detector_model,
             redetect=redetect,
@@ -86,9 +97,10 @@ def enroll(
         used = gallery.detector()
         name = gallery.model_reference.detector
     if as_json:
-        print_json({"gallery": folder, "detector": name} | _to_json(result, used))
+        print_json({"gallery": folder, "detector": name, "passed_over": passed_over} | _to_json(result, used))
     else:
         _print_result(folder, result, used)
+    note_passed_over(passed_over)
 
 
 def _to_json(result: "EnrollResult", detector: "Detector") -> dict[str, Any]:

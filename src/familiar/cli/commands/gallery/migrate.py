@@ -8,7 +8,7 @@ import click
 from familiar.cli.commands.gallery.arguments import folder_argument
 from familiar.cli.commands.gallery.indexing import update_index
 from familiar.cli.console import StatusLine, list_skipped, print_json
-from familiar.cli.options import json_option, model_option, provider_option
+from familiar.cli.options import json_option, max_megapixels_option, model_option, provider_option
 from familiar.core.plural import pluralize
 
 
@@ -19,6 +19,7 @@ from familiar.core.plural import pluralize
     "--tta", is_flag=True, help="Average the embeddings of each face and its mirror image, at twice the cost."
 )
 @provider_option
+@max_megapixels_option
 @json_option
 def migrate(folder: Path, models: tuple[str, ...], tta: bool, providers: tuple[str, ...] | None, as_json: bool) -> None:
     """Embed a gallery's faces again with another model, which it remembers.

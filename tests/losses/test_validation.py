@@ -1,0 +1,162 @@
+"""Every public loss refuses wrong shapes, dtypes and values, instead of computing something."""
+
+import inspect
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import jaxtyping
+import pytest
+import torch
+from torch import Tensor
+from torch.nn.functional import normalize
+
+from familiar import losses
+from familiar.losses.validation import NotFiniteError
+
+DIM, CLASSES = 4, 3
+LABELS = torch.tensor([0, 0, 1, 1, 2, 2])
+
+
+@pytest.fixture(autouse=True)
+def _without_type_checks() -> Iterator[None]:
+    """Users do not have the checker of shapes that other tests run with."""
+    jaxtyping.config.update("jaxtyping_disable", True)
+    yield
+    jaxtyping.config.update("jaxtyping_disable", False)
+
+
+def rows(count: int = 6, width: int = DIM) -> Tensor:
+    return normalize(torch.randn(count, width, generator=torch.Generator().manual_seed(0)), dim=1)
+
+
+BATCH_LOSSES: dict[str, Callable[[], Callable[..., Any]]] = {
+    "ArcFace": lambda: losses.ArcFace(DIM, CLASSES),
+    "CosFace": lambda: losses.CosFace(DIM, CLASSES),
+    "NormFace": lambda: losses.NormFace(DIM, CLASSES),
+    "CombinedMargin": lambda: losses.CombinedMargin(DIM, CLASSES),
+    "SubCenterArcFace": lambda: losses.SubCenterArcFace(DIM, CLASSES),
+    "Softmax": lambda: losses.Softmax(DIM, CLASSES),
+    "PartialFC": lambda: losses.PartialFC(DIM, CLASSES, rate=0.5),
+    "CenterLoss": lambda: losses.CenterLoss(DIM, CLASSES),
+    "BatchAll": losses.BatchAll,
+    "BatchHard": losses.BatchHard,
+    "HardNegative": losses.HardNegative,
+    "SemiHard": losses.SemiHard,
+    "SemiHard hardest": lambda: losses.SemiHard(select="hardest"),
+    "Contrastive": losses.Contrastive,
+    "CirclePairs": losses.CirclePairs,
+    **{
+        f"CircleTriplets {name}": lambda name=name: losses.CircleTriplets(mining=name)
+        for name in ("batch_all", "semi_hard", "batch_hard", "hard_negative")
+    },
+    "HarmonicLoss": lambda: losses.HarmonicLoss(losses.BatchAll(), (2, 4), (0.5, 0.5)),
+    "HarmonicLoss of a classifier": lambda: losses.HarmonicLoss(losses.ArcFace(DIM, CLASSES), (2, 4), (0.5, 0.5)),
+    "CompatibleLoss": lambda: lambda x, y: losses.CompatibleLoss(losses.BatchAll())(x, y, rows(), LABELS),
+    "CompatibleLoss of old": lambda: lambda x, y: losses.CompatibleLoss(losses.BatchAll())(rows(), LABELS, x, y),
+    "AcrossRanks": lambda: losses.AcrossRanks(losses.BatchAll()),
+    "across_ranks": lambda: losses.across_ranks(losses.CosFace(DIM, CLASSES)),
+    "arcface_logits": lambda: lambda x, y: losses.arcface_logits(x, y, 0.4, 32.0),
+    **{
+        name: lambda name=name: getattr(losses, name)
+        for name in (
+            *("batch_all_triplet_loss", "batch_hard_triplet_loss", "hard_negative_triplet_loss", "contrastive_loss"),
+            *("semi_hard_triplet_loss", "circle_pair_loss", "active_fraction", "gather_batch"),
+            *("mine_batch_all", "mine_batch_hard", "mine_hard_negative", "mine_semi_hard"),
+        )
+    },
+}
+ROW_LOSSES = {"triplet_loss": 3, "circle_loss": 3, "distillation_loss": 2, "relation_loss": 2, "unit_prefix": 1}
+OTHERS = {"Triplets", "TripletLoss", "circle_from_similarities"}
+
+
+def test_every_public_loss_is_checked():
+    assert {name.split()[0] for name in BATCH_LOSSES} | ROW_LOSSES.keys() | OTHERS == set(losses.__all__)
+
+
+@pytest.mark.parametrize("name", BATCH_LOSSES)
+@pytest.mark.parametrize(
+    ("embeddings", "labels", "message"),
+    [
+        (rows(), LABELS[:5], r"5 labels for 6 \w+; pass one label per embedding"),
+        (rows(), LABELS[:1], r"1 labels for 6 \w+; pass one label per embedding"),
+        (rows(), LABELS[:0], r"0 labels for 6 \w+; pass one label per embedding"),
+        (rows(5), LABELS, r"6 labels for 5 \w+; pass one label per embedding"),
+        (rows(), LABELS[:, None], r"labels must be int64 of one axis, one per row, got int64 \(6, 1\)"),
+        (rows(), torch.tensor(1), r"labels must be int64 of one axis, one per row, got int64 \(\)"),
+        (rows(), LABELS.float(), r"labels must be int64 of one axis, one per row, got float32 \(6,\)"),
+        (rows(), LABELS > 0, r"labels must be int64 of one axis, one per row, got bool \(6,\)"),
+        (rows()[:, 0], LABELS, r"rows of floats are needed, one per photo; got \w+ of float32 \(6,\)"),
+        (rows()[None], LABELS[:1], r"rows of floats are needed, one per photo; got \w+ of float32 \(1, 6, 4\)"),
+        (rows().long(), LABELS, r"rows of floats are needed, one per photo; got \w+ of int64 \(6, 4\)"),
+    ],
+    ids=str,
+)
+def test_rejects_wrong_shapes_and_dtypes(name: str, embeddings: Tensor, labels: Tensor, message: str):
+    with pytest.raises(ValueError, match=message):
+        BATCH_LOSSES[name]()(embeddings, labels)
+
+
+@pytest.mark.parametrize("name", BATCH_LOSSES)
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16])
+def test_rejects_values_that_are_not_finite(name: str, value: float, dtype: torch.dtype):
+    embeddings = rows().to(dtype)
+    embeddings[3, 1] = value
+    with pytest.raises(NotFiniteError, match=r"\w+ have 1 values that are NaN or infinite; the first is in row 3"):
+        BATCH_LOSSES[name]()(embeddings, LABELS)
+
+
+@pytest.mark.parametrize("name", BATCH_LOSSES)
+def test_takes_finite_batches_whatever_their_sum(name: str):
+    loss = BATCH_LOSSES[name]()
+    loss(rows(), LABELS)
+    if not name.startswith(("Center", "Circle", "Softmax", "arcface")):
+        loss(torch.full((6, DIM), 3e38), LABELS)  # whose sum is infinite
+
+
+@pytest.mark.parametrize(("name", "count"), ROW_LOSSES.items())
+def test_rejects_rows_that_do_not_belong_together(name: str, count: int):
+    call = getattr(losses, name) if name != "unit_prefix" else lambda each: losses.unit_prefix(each, 2)
+    call(*[rows()] * count)
+    for wrong in (rows()[:, 0], rows().long()):
+        with pytest.raises(ValueError, match="rows of floats are needed"):
+            call(*[rows()] * (count - 1), wrong)
+    if count > 1:
+        with pytest.raises(ValueError, match=r"the same number of them, one per photo; got .* \(6, 4\).* \(1, 4\)"):
+            call(*[rows()] * (count - 1), rows(1))
+    for index in range(count):
+        arguments = [rows() for _ in range(count)]
+        arguments[index][2, 0] = float("nan")
+        with pytest.raises(NotFiniteError, match="the first is in row 2"):
+            call(*arguments)
+
+
+def test_circle_from_similarities_rejects_other_shapes_and_nan():
+    settings = (1.0, 1.0, 0.75, 0.25, 64.0)
+    losses.circle_from_similarities(torch.zeros(3), torch.zeros(3), *settings)
+    for wrong in (torch.zeros(2), torch.zeros(3, 1), torch.zeros(3, dtype=torch.int64)):
+        with pytest.raises(ValueError, match="one of each for each triplet"):
+            losses.circle_from_similarities(torch.zeros(3), wrong, *settings)
+    with pytest.raises(NotFiniteError, match="s_n have 1 values"):
+        losses.circle_from_similarities(torch.zeros(3), torch.tensor([0.0, float("nan"), 0.0]), *settings)
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_center_loss_never_takes_what_is_not_finite(value: float):
+    loss = losses.CenterLoss(DIM, CLASSES)
+    embeddings = rows()
+    embeddings[3] = value
+    with pytest.raises(NotFiniteError):
+        loss(embeddings, LABELS)
+    loss._move(embeddings - loss.centers[LABELS], LABELS)  # as on a GPU, where rows are not checked
+    assert loss.centers.isfinite().all()
+    with pytest.raises(ValueError, match="embeddings have 3 components, but the centers 4"):
+        loss(rows(width=3), LABELS)
+
+
+def test_harmonic_prefixes_of_pairs_are_checked():
+    with pytest.raises(ValueError, match="5 labels for 6"):
+        losses.BatchAll().loss_per_prefix(rows(), LABELS[:5], [2, 4])
+    assert "anchors" in inspect.signature(losses.BatchAll.__call__).parameters
+    with pytest.raises(ValueError, match="anchors is 7"):
+        losses.BatchAll()(rows(), LABELS, anchors=7)
