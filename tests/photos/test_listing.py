@@ -118,11 +118,11 @@ def test_excluded_files_and_folders_are_left_out(pattern: str, remaining: list[s
 
 
 def test_named_files_are_excluded_too(tmp_path: Path):
-    one, two = put(tmp_path, "1.jpg", "2_edited.jpg")
-    assert find_photos([one, two], exclude=["*_edited.*"], passed_over=(counts := Counter())) == [one]
+    first, second = put(tmp_path, "1.jpg", "2_edited.jpg")
+    assert find_photos([first, second], exclude=["*_edited.*"], passed_over=(counts := Counter())) == [first]
     assert counts == {"excluded": 1}
     with pytest.raises(UnreadablePhoto, match=r"no photo found in .*1\.jpg \(passed over: 1 excluded\)$"):
-        find_photos(one, exclude=["1.*"])
+        find_photos(first, exclude=["1.*"])
 
 
 def test_says_what_is_passed_over(tmp_path: Path, caplog: pytest.LogCaptureFixture):

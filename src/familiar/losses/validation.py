@@ -61,9 +61,9 @@ def check_rows(*, wait: bool = False, same_width: bool = True, **tensors: Tensor
     """
     shapes = {rows.shape if same_width else rows.shape[:1] for rows in tensors.values()}
     if len(shapes) > 1 or any(rows.ndim != 2 or not rows.is_floating_point() for rows in tensors.values()):
-        given = ", ".join(f"{name} of {_described(rows)}" for name, rows in tensors.items())
+        described = ", ".join(f"{name} of {_described(rows)}" for name, rows in tensors.items())
         rule = "the same number of them, " if len(tensors) > 1 else ""
-        raise ValueError(f"rows of floats are needed, {rule}one per photo; got {given}")
+        raise ValueError(f"rows of floats are needed, {rule}one per photo; got {described}")
     for name, rows in tensors.items():
         if wait or not rows.is_cuda:
             check_finite(name, rows)

@@ -12,6 +12,7 @@ from jaxtyping import Float, Float64, Int
 
 from familiar.core.errors import NothingToMeasure
 from familiar.metrics.roc import RocCounts, roc_counts
+from familiar.metrics.validation import check_columns
 from familiar.metrics.verification import (
     FARS,
     accuracy_at,
@@ -147,6 +148,7 @@ def intervals(replicates: Replicates) -> dict[str, Interval]:
     for name, values in replicates.items():
         if not len(values):
             raise NothingToMeasure("bootstrap: no replicate had both same and different pairs")
+        check_columns(floats={name: values})
         low, high = np.quantile(values, [0.025, 0.975]).tolist()
         result[name] = (low, high)
     return result

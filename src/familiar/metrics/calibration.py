@@ -15,6 +15,7 @@ from familiar.metrics.pairs import (
     sample_pairs,
 )
 from familiar.metrics.roc import RocCounts, pair_totals, roc_counts
+from familiar.metrics.validation import check_columns, check_rows
 from familiar.metrics.verification import (
     MIN_FALSE_ACCEPTS,
     equal_error_rate,
@@ -70,6 +71,7 @@ def calibrate(embeddings: Float32[np.ndarray, "n d"], labels: Int[np.ndarray, " 
         The calibration. With fewer than `MIN_CALIBRATION_PAIRS` pairs of one identity, or of different ones: default
         thresholds and no curve.
     """
+    check_rows(embeddings, labels)
     same, different = pair_totals(labels)
     if min(same, different) < MIN_CALIBRATION_PAIRS:
         return uncalibrated(same, different)
@@ -123,6 +125,8 @@ def calibrate_collections(
         NothingToMeasure: a collection has fewer than `MIN_CALIBRATION_PAIRS` pairs of one identity, or of different
             ones.
     """
+    for embeddings, labels in collections:
+        check_rows(embeddings, labels)
     totals = np.array([pair_totals(labels) for _, labels in collections]).reshape(-1, 2)
     if not len(totals) or totals.min() < MIN_CALIBRATION_PAIRS:
         raise NothingToMeasure(
@@ -260,6 +264,13 @@ def reliability(
         NothingToMeasure: there are no same pairs or no different ones.
         ValueError: a probability is outside [0, 1].
     """
+    if bins < 1:
+        raise ValueError(f"bins must be at least 1, got {bins}")
+    check_columns(floats={"probabilities": np.nan_to_num(probabilities, nan=-1.0)}, flags={"same": same})
+    if weights is not None:
+        check_columns(floats={"weights": weights}, flags={"same": same})
+        if weights.min(initial=0.0) < 0:
+            raise ValueError("weights must not be negative")
     weights = _equal_class_weights(same, weights)
     probabilities = probabilities.astype(np.float64)
     bad = np.flatnonzero(~((probabilities >= 0) & (probabilities <= 1)))

@@ -13,6 +13,7 @@ from jaxtyping import Float, Float32, Float64, Int, Int64
 from familiar.core.blockwise import blocks
 from familiar.core.errors import NothingToMeasure
 from familiar.core.vectors import check_unit_rows
+from familiar.metrics.validation import check_columns, check_finite_rows
 
 _SAME_POINT = 1e-6  # squared distance of unit rows that float32 cannot distinguish from zero
 _LLOYD_STEPS = 100
@@ -102,6 +103,7 @@ def contingency(labels: Int[np.ndarray, " n"], groups: Int[np.ndarray, " n"]) ->
     Raises:
         NothingToMeasure: there are no photos.
     """
+    check_columns(integers={"labels": labels, "groups": groups})
     if not len(labels):
         raise NothingToMeasure("clustering: no photos")
     _, identity, identity_sizes = np.unique(labels, return_inverse=True, return_counts=True)
@@ -246,6 +248,7 @@ def kmeans_groups(embeddings: Float32[np.ndarray, "n d"], k: int, seed: int = 0)
     Raises:
         ValueError: the rows are not unit vectors, or k is out of range.
     """
+    check_finite_rows(embeddings)
     check_unit_rows(embeddings)
     if not 1 <= k <= len(embeddings):
         raise ValueError(f"k must be in [1, {len(embeddings)}], the number of photos, got {k}")

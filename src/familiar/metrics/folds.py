@@ -10,6 +10,7 @@ from jaxtyping import Bool, Float, Float64, Int
 
 from familiar.core.errors import NothingToMeasure
 from familiar.metrics.roc import roc_counts
+from familiar.metrics.validation import check_columns
 from familiar.metrics.verification import best_accuracy
 
 
@@ -51,6 +52,7 @@ def folded_accuracy(
     >>> folded_accuracy(scores, np.array([True, False, True, False]), np.array([0, 0, 1, 1])).mean
     1.0
     """
+    check_columns(floats={"scores": scores}, flags={"same": same}, integers={"fold": fold})
     folds = np.unique(fold)
     if len(folds) < 2:
         raise NothingToMeasure("folds: a threshold from the other folds needs two folds or more")

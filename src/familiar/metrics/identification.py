@@ -14,6 +14,7 @@ from jaxtyping import Bool, Float32, Float64, Int, Int64
 
 from familiar.core.blockwise import blocks, similarities, unit_rows
 from familiar.core.errors import NothingToMeasure
+from familiar.metrics.validation import check_rows
 from familiar.metrics.verification import MIN_FALSE_ACCEPTS
 
 FARS = {"1e-1": 1e-1, "1e-2": 1e-2, "1e-3": 1e-3}
@@ -133,6 +134,8 @@ def identify(
         NothingToMeasure: no probe's identity is enrolled.
         ValueError: the rows are not unit vectors.
     """
+    check_rows(*gallery, finite=False)  # that they are unit vectors is checked below
+    check_rows(*probes, finite=False)
     embeddings, labels = probes
     identities, gallery_identity = np.unique(gallery[1], return_inverse=True)
     if not np.isin(labels, identities).any():

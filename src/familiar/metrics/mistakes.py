@@ -8,6 +8,7 @@ from jaxtyping import Float32, Int, Int64
 
 from familiar.core.blockwise import map_blocks, similarities, unit_rows
 from familiar.metrics.pairs import Pairs, pair_similarities
+from familiar.metrics.validation import check_rows
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,6 +55,7 @@ def worst_mistakes(
     >>> worst.negatives.left, worst.negatives.right, worst.positives.left, worst.positives.right
     (array([1]), array([2]), array([0]), array([1]))
     """
+    check_rows(embeddings, labels)
     order = np.argsort(labels, kind="stable")
     ends = np.searchsorted(labels, labels[order], "right", sorter=order)  # of each row's identity
     rows = unit_rows(embeddings)[order]

@@ -7,6 +7,7 @@ from jaxtyping import Bool, Float32, Float64, Int, Int64
 
 from familiar.core.blockwise import blocks, map_blocks, similarities, unit_rows
 from familiar.metrics.roc import MAX_SAME_PAIRS, RocCounts, pair_totals, roc_counts, roc_counts_all_pairs
+from familiar.metrics.validation import check_columns, check_finite_rows
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,7 +34,13 @@ def sample_pairs(labels: Int[np.ndarray, " n"], count: int = 5000, seed: int = 0
         seed: of the sample.
         balanced: sample half of the pairs from the same ones; if there are too few same or different pairs, take more
             of the others. Otherwise every pair is equally likely.
+
+    Raises:
+        ValueError: the labels are not integers of one axis, or `count` is below 0.
     """
+    check_columns(integers={"labels": labels})
+    if count < 0:
+        raise ValueError(f"count must be 0 or more, got {count}")
     order = np.argsort(labels, kind="stable")
     ends = np.searchsorted(labels, labels[order], "right", sorter=order)
     # In this order the rows after a row are first those of its own identity, then all others.
@@ -99,6 +106,11 @@ def pair_similarities(embeddings: Float32[np.ndarray, "n d"], pairs: Pairs) -> F
     Raises:
         ValueError: the rows are not unit vectors.
     """
+    check_finite_rows(embeddings)
+    check_columns(integers={"left": pairs.left, "right": pairs.right}, flags={"same": pairs.same})
+    numbers = np.concatenate([pairs.left, pairs.right])
+    if numbers.min(initial=0) < 0 or numbers.max(initial=-1) >= len(embeddings):
+        raise ValueError(f"pairs must be of rows in [0, {len(embeddings)})")
     rows = unit_rows(embeddings)
     scores = np.empty(len(pairs.left), np.float32)
     for part in blocks(len(scores), rows.shape[1], None):

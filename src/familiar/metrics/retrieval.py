@@ -13,6 +13,7 @@ from jaxtyping import Float32, Float64, Int, Int64
 
 from familiar.core.blockwise import map_blocks, similarities, unit_rows
 from familiar.core.errors import NothingToMeasure
+from familiar.metrics.validation import check_rows
 
 NDCG_DEPTH = 10
 _EXCLUDED = -2.0  # below every similarity
@@ -132,6 +133,8 @@ def rank_queries(
         ValueError: the rows are not unit vectors.
     """
     gallery_embeddings, gallery_labels = (embeddings, labels) if gallery is None else gallery
+    check_rows(embeddings, labels)
+    check_rows(gallery_embeddings, gallery_labels)
     if gallery is None:
         own_rows = np.arange(len(labels))
     order = np.argsort(gallery_labels, kind="stable")  # the rows of an identity are one slice

@@ -14,6 +14,7 @@ from jaxtyping import Float, Float32, Float64, Int, Int64
 
 from familiar.core.blockwise import blocks, map_blocks, similarities, unit_rows
 from familiar.core.errors import NothingToMeasure
+from familiar.metrics.validation import check_columns, check_rows
 
 MAX_SAME_PAIRS = 20_000_000  # in `roc_counts_all_pairs`: more would not fit into 2 GB
 _GRID = np.linspace(-1, 1, 2049, dtype=np.float32)  # steps of 1/1024, exact in float32
@@ -90,6 +91,13 @@ def roc_counts(
         NothingToMeasure: there are no same pairs or no different ones.
         ValueError: a score is not finite.
     """
+    for name, scores, weights in (
+        ("same", scores_same, weights_same),
+        ("different", scores_different, weights_different),
+    ):
+        check_columns(floats={f"scores_{name}": np.where(np.isfinite(scores), scores, 0.0)})
+        if weights is not None:
+            check_columns(floats={f"weights_{name}": weights, f"scores_{name}": scores})
     listed = np.concatenate([scores_same, scores_different]).astype(np.float64)
     if not np.isfinite(listed).all():
         raise ValueError("a pair's score is not finite")
@@ -132,6 +140,7 @@ def roc_counts_all_pairs(
         ValueError: there are more than `MAX_SAME_PAIRS` same pairs (use `sample_pairs` then), or the rows are not unit
             vectors.
     """
+    check_rows(embeddings, labels)
     if pair_totals(labels)[0] > MAX_SAME_PAIRS:
         raise ValueError(f"more than {MAX_SAME_PAIRS} same pairs: sample pairs instead")
     order = np.argsort(labels, kind="stable")

@@ -12,6 +12,7 @@ from jaxtyping import Float, Float64, Int, Int64
 from familiar.core.blockwise import blocks
 from familiar.core.errors import NothingToMeasure
 from familiar.metrics.roc import RocCounts
+from familiar.metrics.validation import check_rows
 
 DUNN_PERCENTILE = 95
 PERCENTAGES = (5, 25, 50, 75, 95)
@@ -204,9 +205,7 @@ def _distribution(
 
 
 def _sort_rows(embeddings: Float[np.ndarray, "n d"], labels: Int[np.ndarray, " n"]) -> _SortedRows:
-    bad = np.flatnonzero(~np.isfinite(embeddings).all(axis=1))
-    if bad.size:
-        raise ValueError(f"{bad.size} of {len(embeddings)} rows are not finite; the first is row {bad[0]}")
+    check_rows(embeddings, labels)
     identities, identity, sizes = np.unique(labels, return_inverse=True, return_counts=True)
     if len(identities) < 2:
         raise NothingToMeasure(f"separation: needs two identities or more, got {len(identities)}")

@@ -184,6 +184,8 @@ def rates_at(counts: RocCounts, threshold: float) -> tuple[float, float]:
         FAR and TAR, in [0, 1]. If all pairs were counted in blocks, FAR is interpolated between two of `counts.scores`;
         otherwise both are exact.
     """
+    if np.isnan(threshold):
+        raise ValueError("the threshold is not a number")
     above = int(np.searchsorted(counts.scores, threshold, "left"))
     if above == len(counts.scores):
         return 0.0, 0.0
@@ -204,6 +206,8 @@ def tar_at_far(counts: RocCounts, far: float) -> Threshold | None:
     Returns:
         The threshold with its FAR and TAR.
     """
+    if not 0 < far <= 1:
+        raise ValueError(f"far must be in (0, 1], got {far}")
     if counts.different * far < MIN_FALSE_ACCEPTS * (1 - 1e-9):
         return None
     return measured_threshold(counts, similarity_at_far(counts, far))

@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable
 
 from starlette.requests import Request
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from familiar.web.middleware.access import CSRF_STATE_KEY, AccessMiddleware
 from familiar.web.middleware.headers import SecurityHeadersMiddleware
@@ -30,7 +30,9 @@ def wrap_app(
         monotonic: seconds of a clock that is never set, for rates.
     """
     chain = LogMiddleware(
-        SecurityHeadersMiddleware(LimitsMiddleware(AccessMiddleware(app, settings, clock, monotonic), settings.limits))
+        SecurityHeadersMiddleware(
+            LimitsMiddleware(AccessMiddleware(_answer_head(app), settings, clock, monotonic), settings.limits)
+        )
     )
 
     async def run(scope: Scope, receive: Receive, send: Send) -> None:
@@ -40,6 +42,21 @@ def wrap_app(
             await app(scope, receive, send)
         else:
             await send({"type": "websocket.close", "code": POLICY_VIOLATION})
+
+    return run
+
+
+def _answer_head(app: ASGIApp) -> ASGIApp:
+    """Answer HEAD as GET without the body (RFC 9110, 9.3.2): the routes of pages and API know only GET."""
+
+    async def run(scope: Scope, receive: Receive, send: Send) -> None:
+        async def send_head(message: Message) -> None:
+            await send(message | {"body": b""} if message["type"] == "http.response.body" else message)
+
+        if scope["type"] == "http" and scope["method"] == "HEAD":
+            await app(dict(scope) | {"method": "GET"}, receive, send_head)
+        else:
+            await app(scope, receive, send)
 
     return run
 
