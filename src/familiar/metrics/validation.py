@@ -45,10 +45,10 @@ def check_columns(
         ValueError: a shape or a dtype is another, a float is not finite, or the lengths differ.
     """
     columns: dict[str, np.ndarray] = {}
-    for kinds, arrays in ((_INTEGERS, integers), (_FLOATS, floats), (_FLAGS, flags)):
+    for dtype_codes, arrays in ((_INTEGERS, integers), (_FLOATS, floats), (_FLAGS, flags)):
         for name, values in (arrays or {}).items():
-            _check_array(name, values, 1, kinds)
-            if kinds == _FLOATS and not np.isfinite(values).all():
+            _check_array(name, values, 1, dtype_codes)
+            if dtype_codes == _FLOATS and not np.isfinite(values).all():
                 raise ValueError(f"{name}: {int((~np.isfinite(values)).sum()):,} of {len(values):,} are not finite")
             columns[name] = values
     if len({len(values) for values in columns.values()}) > 1:
@@ -56,7 +56,7 @@ def check_columns(
         raise ValueError(f"these must be equally many: {lengths}")
 
 
-def _check_array(name: str, values: np.ndarray, axes: int, kinds: str) -> None:
-    if not isinstance(values, np.ndarray) or values.ndim != axes or values.dtype.kind not in kinds:  # pyright: ignore[reportUnnecessaryIsInstance]
+def _check_array(name: str, values: np.ndarray, axes: int, dtype_codes: str) -> None:
+    if not isinstance(values, np.ndarray) or values.ndim != axes or values.dtype.kind not in dtype_codes:  # pyright: ignore[reportUnnecessaryIsInstance]
         described = f"{values.dtype} {values.shape}" if hasattr(values, "dtype") else type(values).__name__
-        raise ValueError(f"{name} must be an array of {_NAMES[kinds]} with {axes} axes, got {described}")
+        raise ValueError(f"{name} must be an array of {_NAMES[dtype_codes]} with {axes} axes, got {described}")

@@ -42,7 +42,7 @@ _VIDEO_SUFFIXES = frozenset(
     }
 )
 _SIDECAR_SUFFIXES = frozenset({".aae", ".cos", ".dop", ".pp3", ".thm", ".xmp"})
-_KINDS = (
+_FILE_TYPES = (
     (RAW_SUFFIXES, "raw files"),
     (_VIDEO_SUFFIXES, "videos"),
     (frozenset({".jxl"}), "JPEG XL files"),
@@ -137,7 +137,7 @@ _MAX_COUNTED_FOLDERS = 1_000  # within one that is passed over: snapshots may ho
 HIDDEN_FILES, SYSTEM, HIDDEN, EXCLUDED = "hidden files", "in system folders", "in hidden folders", "excluded"
 BROKEN_LINKS, REPEATED_LINKS, OTHER = "broken links", "links to folders listed already", "files that are not photos"
 NOT_LISTED = frozenset(  # that a user may have expected among the photos
-    {HIDDEN_FILES, SYSTEM, HIDDEN, EXCLUDED, BROKEN_LINKS, REPEATED_LINKS, *(kind for _, kind in _KINDS)}
+    {HIDDEN_FILES, SYSTEM, HIDDEN, EXCLUDED, BROKEN_LINKS, REPEATED_LINKS, *(kind for _, kind in _FILE_TYPES)}
 )
 
 
@@ -321,7 +321,7 @@ def file_kind(name: str) -> str | None:
     suffix = os.path.splitext(name)[1].lower()  # noqa: PTH122 - a Path each is slow
     if suffix in PHOTO_SUFFIXES:
         return None
-    return next((kind for suffixes, kind in _KINDS if suffix in suffixes), OTHER)
+    return next((kind for suffixes, kind in _FILE_TYPES if suffix in suffixes), OTHER)
 
 
 def count_photos(folder: str) -> int:
