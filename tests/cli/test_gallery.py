@@ -14,7 +14,7 @@ from familiar.cli.commands.gallery import COMMANDS
 from familiar.gallery.edits import corrections
 from familiar.gallery.same.assignments import load_assignments, resolve_face
 from familiar.gallery.same.decisions import undo
-from familiar.gallery.search import search
+from familiar.gallery.search import folder_index
 from familiar.gallery.store.store import Store
 from support.cli import Familiar
 from support.color_album import create_gallery, draw_album, draw_photo
@@ -111,7 +111,7 @@ def test_enroll_builds_index_for_large_gallery_if_hnsw_installed(
     mean_color_bundle: Path,
     monkeypatch: pytest.MonkeyPatch,
 ):
-    monkeypatch.setattr(search, "INDEX_FROM", 7)
+    monkeypatch.setattr(folder_index, "INDEX_FROM", 7)
     enroll = ("enroll", tmp_path / "g", photos, "--model", mean_color_bundle)
     with monkeypatch.context() as patch:
         patch.setattr("familiar.gallery.search.index_update.find_spec", lambda _: None)

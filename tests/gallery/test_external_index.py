@@ -19,13 +19,13 @@ from familiar.gallery.search import external_search
 from familiar.gallery.search.external_search import (
     SyncResult,
     drop_external_index,
-    search_external_index,
+    external_candidates,
     sync_external_index,
     use_external_index,
 )
 from familiar.gallery.search.filters import NO_FILTER, Filter
 from familiar.gallery.search.index_update import IndexUpdate
-from familiar.gallery.search.search import search_photos
+from familiar.gallery.search.search import search_faces
 from familiar.gallery.store import external_index, index_lock
 from familiar.gallery.store.external_index import COLLECTIONS_FILE, FILE, ExternalIndex, read_external_index
 from familiar.gallery.store.store import Store
@@ -67,10 +67,10 @@ def exact_hits(gallery: Store, only: Filter = NO_FILTER, k: int = 10, query: np.
     """Check that the index finds what comparing every face finds; return the faces."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Store, "faces_at", lambda *_: pytest.fail("every face was read"))
-        hits = search_photos(gallery, query, k, only=only)
+        hits = search_faces(gallery, query, k, only=only)
     content = (gallery.folder / FILE).read_bytes()
     (gallery.folder / FILE).unlink()
-    expected = search_photos(gallery, query, k, only=only)
+    expected = search_faces(gallery, query, k, only=only)
     (gallery.folder / FILE).write_bytes(content)
     assert [hit.face for hit in hits] == [hit.face for hit in expected]
     assert [hit.similarity for hit in hits] == pytest.approx([hit.similarity for hit in expected], abs=1e-5)
@@ -80,7 +80,7 @@ def exact_hits(gallery: Store, only: Filter = NO_FILTER, k: int = 10, query: np.
 def test_hits_are_those_of_exact_search(gallery: Store, monkeypatch: pytest.MonkeyPatch):
     cluster(gallery)
     exact_hits(gallery)
-    identity = search_photos(gallery, QUERY, 1)[0].identity
+    identity = search_faces(gallery, QUERY, 1)[0].identity
     assert identity is not None
     same_identity = Filter(identities=(identity,))
     assert len(exact_hits(gallery, same_identity, k=80)) == 20
@@ -91,18 +91,18 @@ def test_hits_are_those_of_exact_search(gallery: Store, monkeypatch: pytest.Monk
     assert {face % 2 for face in exact_hits(gallery, cats)} == {1}
     monkeypatch.setattr(external_search, "MAX_RANKED", 10)  # too many to compare one by one: Milvus has the species
     exact_hits(gallery, cats)
-    assert search_external_index(gallery, QUERY, 5, Filter(since="2020")) is not None  # none of these photos has a time
-    assert search_external_index(gallery, QUERY, 5, same_identity) is None
+    assert external_candidates(gallery, QUERY, 5, Filter(since="2020")) is not None  # none of these photos has a time
+    assert external_candidates(gallery, QUERY, 5, same_identity) is None
 
 
 def test_index_behind_the_gallery_is_not_used(gallery: Store, caplog: pytest.LogCaptureFixture):
     faces = enroll_vectors(gallery, QUERY[None], prefix="new")
-    assert search_photos(gallery, QUERY, 1)[0].face == faces[0]
+    assert search_faces(gallery, QUERY, 1)[0].face == faces[0]
     assert "is behind the gallery, so every face is compared; run: familiar gallery index" in caplog.text
 
 
 def test_forgotten_faces_are_gone(gallery: Store, tmp_path: Path):
-    (hit,) = search_photos(gallery, QUERY, 1)
+    (hit,) = search_faces(gallery, QUERY, 1)
     with gallery.read() as repository:
         ((_, vector),) = repository.faces.embeddings([hit.face])
 
@@ -127,7 +127,7 @@ def test_unreachable_index_loses_nothing(
     gallery._cache.clear()
     with monkeypatch.context() as patch:
         patch.setattr(external_search, "open_index", unreachable)
-        assert [hit.face for hit in search_photos(gallery, QUERY, 10)] == expected
+        assert [hit.face for hit in search_faces(gallery, QUERY, 10)] == expected
         assert "milvus:http://far:19530: no answer, so every face is compared" in caplog.text
         enroll_vectors(gallery, draw_individuals([2], seed=9), prefix="new")
         with pytest.raises(IndexUnavailable, match="no answer"):
@@ -155,7 +155,7 @@ def test_damaged_file_and_wrong_address_say_what_to_do(gallery: Store):
         use_external_index(gallery, "faiss:x")
     (gallery.folder / FILE).write_text("{")
     with pytest.raises(BadGallery, match=r"damaged .*familiar gallery index .* --index milvus:URI"):
-        search_photos(gallery, QUERY, 1)
+        search_faces(gallery, QUERY, 1)
 
 
 def test_means_of_species_are_subtracted(folder: Path, tmp_path: Path):

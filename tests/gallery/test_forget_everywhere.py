@@ -18,7 +18,7 @@ from click.testing import CliRunner
 
 from familiar.cli.main import familiar
 from familiar.client import Client
-from familiar.gallery.search import search as search_module
+from familiar.gallery.search import folder_index
 from familiar.gallery.store.photos import PhotoRow
 from familiar.gallery.store.store import Store
 from familiar.gallery.transfer.check import check
@@ -147,7 +147,7 @@ def slices(path: Path | bytes) -> set[bytes]:
 @pytest.mark.parametrize("index", ["hnsw", pytest.param("milvus", marks=pytest.mark.exhaustive)])
 def test_forgotten_cat_leaves_no_trace(album: Album, index: str, monkeypatch: pytest.MonkeyPatch):
     pytest.importorskip({"hnsw": "usearch", "milvus": "pymilvus"}[index])
-    monkeypatch.setattr(search_module, "INDEX_FROM", 1)
+    monkeypatch.setattr(folder_index, "INDEX_FROM", 1)
     drawn, folder = album.root / "drawn" / "cat-0", album.root / "album"
     album.run("gallery", "enroll", "album", "photos", *NO_DETECTOR)
     album.run("gallery", "split", "album", *map(str, album.faces_of_the_cat()), "--name", EARLIER_NAME)

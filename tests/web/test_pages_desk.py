@@ -10,7 +10,7 @@ from starlette.testclient import TestClient
 
 from familiar.gallery import Gallery
 from familiar.gallery.edits.corrections import name_identity
-from familiar.gallery.search import search
+from familiar.gallery.search import folder_index
 from familiar.gallery.store.model_reference import NO_REFERENCE
 from familiar.gallery.store.store import Store
 from familiar.integrations.lost_pets.register import dismissed_pets, set_reports
@@ -95,10 +95,10 @@ def test_several_photos_and_a_name_are_optional(client: TestClient, folder: Path
 def test_entry_does_not_wait_for_an_index(
     client: TestClient, folder: Path, photo: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(search, "INDEX_FROM", 5)
+    monkeypatch.setattr(folder_index, "INDEX_FROM", 5)
     entered(client, photo)
     with Gallery.open(folder) as gallery:
-        assert search.lacks_index(gallery.store)
+        assert folder_index.lacks_index(gallery.store)
 
 
 def test_entry_is_refused_with_the_reason(client: TestClient, folder: Path, photo: Path, photos: list[Path]):

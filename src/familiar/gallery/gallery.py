@@ -29,6 +29,7 @@ from familiar.core.gallery_types import (
 from familiar.core.notebook import NotebookHtml
 from familiar.core.recognition_types import Hit, Match, VerificationResult
 from familiar.core.types import Crop
+from familiar.core.vectors import check_unit_rows
 from familiar.detection.detector import Detector, looked_for, not_looked_for
 from familiar.detection.detectors import CROP_DETECTORS
 from familiar.detection.faces import DetectedFaces
@@ -305,7 +306,7 @@ class Gallery(TableSource):
         Args:
             query: by the gallery's model.
         """
-        return self.store.truncate_query(query)
+        return self.store.truncate(query[None])[0]
 
     @property
     def revision(self) -> int:
@@ -507,8 +508,9 @@ class Gallery(TableSource):
     def _embed_query(
         self, query: Query, detector: Detector | str | None, face: int | None, *, flip: bool
     ) -> Float32[np.ndarray, " d"]:
-        """Return the embedding of a query, which may be one already."""
+        """Return the embedding of a query, which may be one already. Raises ValueError if that is no unit vector."""
         if isinstance(query, np.ndarray):
+            check_unit_rows(query[None])
             return query
         if isinstance(query, Crop):
             self.check_model(self.embedder)
@@ -555,9 +557,8 @@ class Gallery(TableSource):
             UnreadablePhoto, NoFaceFound: the photo cannot be embedded.
             ValueError: `k` or `prefix` is not valid, or the embedding is not a unit vector of the gallery's length.
         """
-        return searches.search_photos(
-            self.store, self._embed_query(query, detector, face, flip=flip), k, only=only, prefix=prefix
-        )
+        embedding = self._embed_query(query, detector, face, flip=flip)
+        return searches.search_faces(self.store, embedding, k, only=only, prefix=prefix)
 
     def identify(
         self,
@@ -586,7 +587,8 @@ class Gallery(TableSource):
             UnreadablePhoto, NoFaceFound: the photo cannot be embedded.
             ValueError: `k` is below 1, or the embedding is not a unit vector of the gallery's length.
         """
-        return searches.search_identities(self.store, self._embed_query(query, detector, face, flip=flip), k, only=only)
+        embedding = self._embed_query(query, detector, face, flip=flip)
+        return searches.search_identities(self.store, embedding, k, only=only)
 
     def verify(
         self,
@@ -1275,9 +1277,8 @@ class Gallery(TableSource):
         Args:
             query: an embedding by the model.
         """
-        query = self.store.truncate_query(query)
-        length = len(query)
-        return calibrations.calibration_at(self.store, length, self.store.faces_at(length).part_of_query(query))
+        query = self.truncate_query(query)
+        return calibrations.calibration_at(self.store, len(query), self.store.faces_at(len(query)).part_of_query(query))
 
     def clustering(self, part: int | None = None) -> ClusteringSettings:
         """Return the threshold of clustering by the calibration in use.

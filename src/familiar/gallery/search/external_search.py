@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float32, Int64
+from jaxtyping import Float32
 
 from familiar.core.errors import FamiliarError, GalleryBusy, IndexUnavailable
 from familiar.gallery.search.filters import NO_FILTER, Filter
@@ -182,20 +182,18 @@ def check_external_index(store: Store) -> list[str]:
     return differences + unused
 
 
-def search_external_index(
-    store: Store, query: Float32[np.ndarray, " d"], k: int, only: Filter
-) -> tuple[Int64[np.ndarray, " hits"], Float32[np.ndarray, " hits"]] | None:
-    """Find the faces most similar to a query without reading all embeddings from the database.
+def external_candidates(store: Store, query: Float32[np.ndarray, " d"], k: int, only: Filter) -> EmbeddingTable | None:
+    """Find faces among which are the most similar ones to a query, without reading all embeddings from the database.
 
     Args:
         store: the gallery.
         query: unit vector of the gallery's whole length.
-        k: maximum number of faces.
+        k: maximum number of faces that are wanted.
         only: restricts the search.
 
     Returns:
-        Faces and their exact similarities, most similar first. None if this has to be searched otherwise: there is no
-        such index, it is behind the gallery or unreachable, or the filter leaves too many faces to name them.
+        These faces. None if this has to be searched otherwise: there is no such index, it is behind the gallery or
+        unreachable, or the filter leaves too many faces to name them.
     """
     external = read_external_index(store.folder)
     if external is None:
@@ -219,16 +217,7 @@ def search_external_index(
             except IndexUnavailable as error:
                 log.warning("%s, so every face is compared", error)
                 return None
-        stored, space = repository.faces.embeddings(passing), store.space
-        faces = np.array([face for face, _ in stored], np.int64)
-        encoded = np.frombuffer(b"".join(blob for _, blob in stored), store.embedding_dtype)
-        vectors = encoded.reshape(-1, space.embedding_dim).astype(np.float32)
-        same_part = space.part_of(vectors) == space.part_of(query[None])[0]
-        faces, vectors = faces[same_part], vectors[same_part]
-        means = [*map(unpack_centering, external.means)]
-        similarity = space.center(vectors, means) @ space.center(query[None], means)[0]
-        order = np.lexsort((faces, -similarity))[:k]
-        return faces[order], np.clip(similarity[order], -1.0, 1.0).astype(np.float32)
+        return store.some_faces(passing, [*map(unpack_centering, external.means)])
 
 
 def _versions(faces: EmbeddingTable, species: Sequence[str | None], index_means: tuple[Any, ...]) -> dict[int, int]:

@@ -6,7 +6,8 @@ Any number of processes read while one writes. A commit has reached the disk whe
 import contextlib
 import os
 import threading
-from collections.abc import Callable, Collection, Generator, Hashable
+from collections.abc import Callable, Collection, Generator, Hashable, Sequence
+from dataclasses import replace
 from datetime import date
 from pathlib import Path
 from typing import Any, TypeVar
@@ -40,6 +41,7 @@ from familiar.gallery.store.recovery import LOCK_FILE
 from familiar.gallery.store.repository import Repository
 from familiar.gallery.store.schema import check_format, create_tables
 from familiar.gallery.store.space import Space
+from familiar.neighbors.centering import Centering
 from familiar.neighbors.hnsw import erase
 
 UPLOADED_PHOTOS = "photos"  # the folder of uploaded photos, each named by its content
@@ -342,10 +344,6 @@ class Store:
         length = self.space.embedding_dim
         return prefix(embeddings, length) if embeddings.shape[1] > length else embeddings
 
-    def truncate_query(self, query: Float32[np.ndarray, " d"]) -> Float32[np.ndarray, " k"]:
-        """Truncate one embedding, as `truncate`."""
-        return self.truncate(query[None])[0]
-
     def faces(self) -> EmbeddingTable:
         """Return all faces as they are compared, cached until a face is added, deleted or changed.
 
@@ -382,6 +380,19 @@ class Store:
             return self.cached(
                 "faces", revision, lambda: load_face_table(self._connection, dtype, space, revision, self.folder)
             )
+
+    def some_faces(self, faces: Collection[int], centerings: Sequence[Centering | None]) -> EmbeddingTable:
+        """Return some faces as they are compared, without reading the others.
+
+        Args:
+            faces: their numbers.
+            centerings: of each part, what is subtracted from their embeddings.
+        """
+        with self.read() as repository:
+            space, dtype_name, revision = repository.settings.embedding_format()
+            dtype = np.dtype(dtype_name).newbyteorder("<")
+            rows = load_face_table(self._connection, dtype, space, revision, self.folder, faces)
+        return replace(rows, embeddings=rows.unit_rows()).centered_by(centerings)
 
     def cached(self, key: str, revision: Hashable, factory: Callable[[], T]) -> T:
         """Return the value cached under `key` for `revision`, computing it with `factory` if missing.
