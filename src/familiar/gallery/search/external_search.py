@@ -217,7 +217,7 @@ def external_candidates(store: Store, query: Float32[np.ndarray, " d"], k: int, 
             except IndexUnavailable as error:
                 log.warning("%s, so every face is compared", error)
                 return None
-        return store.some_faces(passing, [*map(unpack_centering, external.means)])
+        return store.selected_faces(passing, [*map(unpack_centering, external.means)])
 
 
 def _versions(faces: EmbeddingTable, species: Sequence[str | None], index_means: tuple[Any, ...]) -> dict[int, int]:

@@ -55,15 +55,17 @@ def search_faces(
     with store.read():  # one snapshot, whatever other processes write
         is_whole = prefix is None and len(query) == store.space.embedding_dim
         faces = external_candidates(store, query, k, only) if is_whole else None
-        if faces is not None:
-            return _hits(store, faces, *faces.nearest(query, k))
-        faces = store.faces_at(len(query))
-        if prefix is not None and prefix < len(query):
-            shortlist = _nearest_prefixes(store, faces, prefix, k)
-        else:
-            shortlist = nearest_in_index(store, faces, k) if is_whole and only.empty else None
-        allowed = None if only.empty else filter_mask(store, faces, only)
-        return _hits(store, faces, *faces.nearest(query, k, allowed, shortlist))
+        allowed = shortlist = None
+        if faces is None:
+            faces = store.faces_at(len(query))
+            if not only.empty:
+                allowed = filter_mask(store, faces, only)
+            if prefix is not None and prefix < len(query):
+                shortlist = _nearest_prefixes(store, faces, prefix, k)
+            elif is_whole and only.empty:
+                shortlist = nearest_in_index(store, faces, k)
+        rows, similarity = faces.nearest(query, k, allowed, shortlist)
+        return _hits(store, faces, rows, similarity)
 
 
 def search_identities(

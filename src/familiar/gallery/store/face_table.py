@@ -22,7 +22,7 @@ Shortlist: TypeAlias = Callable[
 """Returns the rows that may be nearest to a centered query, of those that are allowed; None: it cannot tell."""
 
 _FETCH_BATCH = 20_000  # rows
-_SOME = "WHERE id IN (SELECT value FROM json_each(?))"
+_SELECTED = "WHERE id IN (SELECT value FROM json_each(?))"
 
 
 @dataclass(frozen=True, eq=False)
@@ -148,8 +148,8 @@ def load_face_table(
     Raises:
         CorruptGallery: an embedding has the wrong size or is not of unit length.
     """
-    some, values = ("", ()) if only is None else (_SOME, (json.dumps(list(only)),))
-    cursor = connection.each(f"SELECT id, photo_id, quality, embedding FROM faces {some} ORDER BY id", values)
+    condition, values = ("", ()) if only is None else (_SELECTED, (json.dumps(list(only)),))
+    cursor = connection.each(f"SELECT id, photo_id, quality, embedding FROM faces {condition} ORDER BY id", values)
     ids, photo_ids, quality = ([np.empty(0, dtype)] for dtype in (np.int64, np.int64, np.float32))
     embeddings = [np.empty((0, space.embedding_dim), embedding_dtype)]
     while batch := list(islice(cursor, _FETCH_BATCH)):

@@ -381,7 +381,7 @@ class Store:
                 "faces", revision, lambda: load_face_table(self._connection, dtype, space, revision, self.folder)
             )
 
-    def some_faces(self, faces: Collection[int], centerings: Sequence[Centering | None]) -> EmbeddingTable:
+    def selected_faces(self, faces: Collection[int], centerings: Sequence[Centering | None]) -> EmbeddingTable:
         """Return some faces as they are compared, without reading the others.
 
         Args:
