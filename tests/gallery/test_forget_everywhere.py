@@ -22,6 +22,7 @@ from familiar.gallery.search import folder_index
 from familiar.gallery.store.photos import PhotoRow
 from familiar.gallery.store.store import Store
 from familiar.gallery.transfer.check import check
+from familiar.integrations.milvus import open_index
 from support.drawn_cats import draw_cats
 from support.privacy_page import unlisted_files
 from support.traces import files_with, forms_of_bytes, forms_of_text, forms_of_vector
@@ -219,7 +220,7 @@ def test_forgotten_cat_leaves_no_trace(album: Album, index: str, monkeypatch: py
     assert files_with(album.written, secrets) == set()
     assert [path for path in unlisted_files(folder, "The gallery's folder") if "index.db" not in path] == []
     assert unlisted_files(album.root / "home", "On the same machine, elsewhere") == []
-    with Store.open(folder) as gallery:
+    with Store.open(folder, open_index) as gallery:
         assert check(gallery).problems == ()
         assert len(gallery.faces().ids) == 10
     assert list(folder.glob("damaged-*")) == []

@@ -13,6 +13,7 @@ from .search.index_update import IndexUpdate
 from .search.listing import SUMMARY_FACES, IdentitySummary
 from .search.search import Hit, Match
 from .search.statistics import GalleryStatistics
+from .store.external_index import IndexRow, OpenIndex, VectorIndex
 from .store.model_reference import ModelReference
 from .store.photos import PhotoRow
 from .store.space import Space
@@ -46,14 +47,17 @@ __all__ = [
     "IdentityState",
     "IdentitySummary",
     "ImportResult",
+    "IndexRow",
     "IndexUpdate",
     "Match",
     "MigrationResult",
     "ModelReference",
+    "OpenIndex",
     "PhotoRow",
     "Question",
     "RepairResult",
     "RestoreResult",
     "Space",
+    "VectorIndex",
     "XmpExportResult",
 ]

@@ -61,6 +61,7 @@ from familiar.gallery.search.statistics import GalleryStatistics, gallery_statis
 from familiar.gallery.search.table import EmbeddingDtype, as_unit_rows, embedding_matrix, face_table
 from familiar.gallery.store import automatic_copies, uploaded_files
 from familiar.gallery.store.connection import DATABASE
+from familiar.gallery.store.external_index import OpenIndex
 from familiar.gallery.store.identities import Attributes
 from familiar.gallery.store.model_reference import ModelReference
 from familiar.gallery.store.photos import PhotoRow
@@ -160,6 +161,7 @@ class Gallery(TableSource):
         *,
         providers: Sequence[str] | None = None,
         backups: tuple[int, int] | None = None,
+        open_index: OpenIndex | None = None,
     ) -> "Gallery":
         """Open the gallery of a folder.
 
@@ -170,6 +172,8 @@ class Gallery(TableSource):
             providers: ONNX Runtime's, as for `Embedder`; with them the model is opened at once.
             backups: keep automatic copies of so many days and so many weeks from now on; (0, 0): make none. None: as
                 before, at first 3 and 3.
+            open_index: opens the index outside the folder, if the gallery has one (`update_index`), such as that of
+                `familiar.integrations.milvus`. None: every face is compared, and that index falls behind.
 
         Raises:
             BadBundle: there is no such model.
@@ -177,7 +181,7 @@ class Gallery(TableSource):
             CorruptGallery: the gallery is damaged.
             SpaceMismatch: the model is not the gallery's.
         """
-        gallery = Gallery(Store.open(Path(folder)))
+        gallery = Gallery(Store.open(Path(folder), open_index))
         try:
             if model is not None or providers is not None:
                 gallery.open_model(model, providers=providers)
@@ -1230,17 +1234,17 @@ class Gallery(TableSource):
         """Bring the search index up to date, after photos were enrolled or forgotten.
 
         Args:
-            address: search with this index from now on: "milvus:" and the URI of a server or the path of a file; or
-                "local": without Milvus, from which the gallery is removed. None: as before.
+            address: search with this index from now on, as what opens it takes it (`open`), such as
+                "milvus:http://localhost:19530"; or "local": without one, and it is removed there. None: as before.
             build: whether an index in the folder is built, which may take minutes.
-            on_rows: called with the numbers of vectors written and to be written to Milvus.
+            on_rows: called with the numbers of vectors written and to be written outside the folder.
             on_build: called before an index in the folder is built.
 
         Returns:
             What was done.
 
         Raises:
-            IndexUnavailable: Milvus cannot be reached. The gallery has everything; the next call writes what is missing
+            IndexUnavailable: it cannot be reached. The gallery has everything; the next call writes what is missing
                 there.
         """
         if address == "local":

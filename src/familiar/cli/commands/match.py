@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from familiar.cli.commands.gallery.arguments import format_similarity, label
+from familiar.cli.commands.gallery.arguments import format_similarity, label, open_gallery
 from familiar.cli.console import list_skipped, note, print_json
 from familiar.cli.options import FILE, album_model_option, embedding_options, json_option
 from familiar.core.errors import FamiliarError, NoFaceFound, UnreadablePhoto
@@ -77,7 +77,6 @@ def match(
     """
     from datetime import date
 
-    from familiar.gallery import Gallery
     from familiar.integrations.lost_pets.candidates import PetFilter
     from familiar.integrations.lost_pets.found_pets import (
         list_found_pets,
@@ -94,7 +93,7 @@ def match(
         raise click.UsageError("--save, --found-at, --found-on and --not are for one found pet; give its photos alone")
     pets: list[FoundPet] = []
     skipped: list[FamiliarError] = [*without_photo]
-    with Gallery.open(folder, models or None, providers=providers) as gallery:
+    with open_gallery(folder, models or None, providers=providers) as gallery:
         face_detector = gallery.detector(detector, detector_model, for_query=name is None)
         numbers = list(map(gallery.resolve_identity, dismissed))
         database, embedder = gallery.store, gallery.embedder

@@ -33,7 +33,7 @@ from familiar.gallery.store.connection import (
     require_database,
     translate_errors,
 )
-from familiar.gallery.store.external_index import erase_forgotten
+from familiar.gallery.store.external_index import OpenIndex, erase_forgotten
 from familiar.gallery.store.face_table import EmbeddingTable, load_face_table
 from familiar.gallery.store.index_lock import index_lock
 from familiar.gallery.store.model_reference import NO_REFERENCE, ModelReference
@@ -59,12 +59,14 @@ class Store:
     Attributes:
         folder: the gallery's folder.
         read_only: whether the folder cannot be written to. Then what is there can be read, and nothing changes.
+        open_index: opens an index outside the folder; None: nothing does.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, open_index: OpenIndex | None = None) -> None:
         """Connect to the gallery of a folder, as `open` does."""
         require_database(folder)
         self.folder = folder
+        self.open_index = open_index
         self.read_only = not (os.access(folder, os.W_OK) and os.access(folder / DATABASE, os.W_OK))
         with contextlib.ExitStack() as opened:
             if not self.read_only:
@@ -147,17 +149,18 @@ class Store:
         return Store.open(folder)
 
     @staticmethod
-    def open(folder: Path) -> "Store":
+    def open(folder: Path, open_index: OpenIndex | None = None) -> "Store":
         """Open the gallery of a folder, and finish any erasure that `forget` could not complete.
 
         Args:
             folder: the gallery's folder.
+            open_index: opens an index outside the folder, if the gallery has one.
 
         Raises:
             BadGallery: no gallery there, another program's database, or one of a development version.
             CorruptGallery: the file is damaged.
         """
-        store = Store(folder)
+        store = Store(folder, open_index)
         try:
             store.purge_deleted()
         except BaseException:
@@ -167,7 +170,7 @@ class Store:
 
     def new_connection(self) -> "Store":
         """Open a second connection for use in another thread. Shares the in-memory cache and the write lock."""
-        second = Store(self.folder)
+        second = Store(self.folder, self.open_index)
         second._cache, second._write_lock = self._cache, self._write_lock
         return second
 
@@ -454,10 +457,10 @@ class Store:
 
     def _erase_from_external_index(self) -> bool:
         """Remove forgotten faces from the index outside the folder, if there is one; return whether they are gone."""
-        self._cache.pop("external index", None)  # a file of Milvus Lite is open only once
+        self._cache.pop("external index", None)  # a file may be open only once
         try:
-            erase_forgotten(self.folder, self._uid, self.space.embedding_dim, self._repository.faces.ids())
-        except FamiliarError:  # also if its address cannot be read, or pymilvus is missing: `check` says which
+            erase_forgotten(self.folder, self.open_index, self.space.embedding_dim, self._repository.faces.ids())
+        except FamiliarError:  # also if its address cannot be read, or a package is missing: `check` says which
             return False
         return True
 

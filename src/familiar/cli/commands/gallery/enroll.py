@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from familiar.cli.commands.gallery.arguments import folder_argument, open_or_create
+from familiar.cli.commands.gallery.arguments import folder_argument, open_gallery, open_or_create
 from familiar.cli.commands.gallery.indexing import update_index
 from familiar.cli.console import StatusLine, list_skipped, print_json
 from familiar.cli.options import FILE, album_model_option, embedding_options, json_option, species_option
@@ -68,7 +68,7 @@ def enroll(
             find_photos(photos)  # raises if there are none, before a gallery is created
         gallery = open_or_create(folder, models, detector, detector_model, providers, float32=float32)
     else:
-        gallery = Gallery.open(folder, models or None, providers=providers)
+        gallery = open_gallery(folder, models or None, providers=providers)
     status = StatusLine()
     with gallery:
         result = gallery.enroll(

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import click
 
-from familiar.cli.commands.gallery.arguments import folder_argument, open_to_correct
+from familiar.cli.commands.gallery.arguments import folder_argument, open_gallery, open_to_correct
 from familiar.cli.console import list_skipped, note, print_json
 from familiar.cli.options import FILE, json_option, require_parent_folder
 from familiar.core.plural import pluralize
@@ -92,9 +92,8 @@ def export(folder: Path, output: Path | None, copy: bool, xmp: bool, in_place: b
 
 
 def _export_xmp(folder: Path, in_place: bool, as_json: bool) -> None:
-    from familiar.gallery import Gallery
 
-    with Gallery.open(folder) as gallery:
+    with open_gallery(folder) as gallery:
         result = gallery.export_xmp(in_place=in_place)
     list_skipped(result.skipped)
     for reason in result.not_in_place:
@@ -118,13 +117,12 @@ def _export_xmp(folder: Path, in_place: bool, as_json: bool) -> None:
 
 
 def _export_files(folder: Path, output: Path, copy: bool, as_json: bool) -> None:
-    from familiar.gallery import Gallery
 
     if output.suffix.lower() == TABLE_SUFFIX:
         if copy:
             raise click.UsageError("--copy is for folders")
         require_parent_folder(output)
-    with Gallery.open(folder) as gallery:
+    with open_gallery(folder) as gallery:
         result = gallery.export(output, "copy" if copy else "link")
     if isinstance(result, int):
         summary, document = pluralize(result, "face"), {"faces": result}

@@ -1,20 +1,16 @@
-"""Nearest-neighbor search in a collection of Milvus: a server, a cluster, or a file of Milvus Lite.
-
-The collection is only a copy of vectors stored elsewhere: `MilvusIndex.versions` says which it has. Independent of
-galleries.
-"""
+"""Nearest-neighbor search in a collection of Milvus: a server, a cluster, or a file of Milvus Lite."""
 
 import contextlib
 import logging
 import os
 from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from jaxtyping import Float32, Int64
 
-from familiar.core.errors import FamiliarError, IndexUnavailable
+from familiar import FamiliarError, IndexRow, IndexUnavailable
 
 PREFIX = "milvus:"  # of the addresses of indexes
 TOKEN_VARIABLE = "MILVUS_TOKEN"  # secrets are not stored with a gallery
@@ -27,35 +23,32 @@ CONNECTIVITY, EXPANSION_BUILDING, EXPANSION_SEARCHING = 32, 128, 256
 KEY, VECTOR, VERSION, GROUP = "face", "embedding", "version", "species"
 
 
-@dataclass(frozen=True)
-class Row:
-    """A vector of the index.
-
-    Attributes:
-        key: not negative.
-        vector: of unit length.
-        version: changes whenever the vector or the group does.
-        group: text by which a search can be restricted.
-    """
-
-    key: int
-    vector: Float32[np.ndarray, " d"]
-    version: int
-    group: str
-
-
-class MilvusIndex:
-    """A collection of unit vectors by key.
+def open_index(address: str, collection: str, dim: int) -> "MilvusIndex":
+    """Open a collection, which is created when the first vectors are written.
 
     Args:
-        address: the URI of a server (http://host:19530) or the path of a file (faces.db), after "milvus:". The token of
-            a server, if it needs one, is in the environment variable MILVUS_TOKEN.
-        name: of the collection: letters, digits and underscores.
+        address: "milvus:" and the URI of a server (http://host:19530) or the path of a file (faces.db). The token of a
+            server, if it needs one, is in the environment variable MILVUS_TOKEN.
+        collection: its name: letters, digits and underscores.
         dim: of the vectors.
 
     Raises:
-        IndexUnavailable: Milvus cannot be reached; also from every method.
-        FamiliarError: pymilvus is not installed.
+        IndexUnavailable: Milvus cannot be reached.
+        FamiliarError: another kind of address, or pymilvus is not installed.
+    """
+    uri = address.removeprefix(PREFIX)
+    if not uri or uri == address:
+        raise FamiliarError(f"an index is given as milvus:http://HOST:19530 or milvus:FILE.db, got {address!r}")
+    return MilvusIndex(address if "://" in uri else f"{PREFIX}{Path(uri).absolute()}", collection, dim)
+
+
+class MilvusIndex:
+    """A collection of unit vectors by key, which is a gallery's `VectorIndex`.
+
+    Args:
+        address: as for `open_index`; the path of a file is absolute.
+        name: of the collection: letters, digits and underscores.
+        dim: of the vectors.
     """
 
     def __init__(self, address: str, name: str, dim: int) -> None:
@@ -75,21 +68,11 @@ class MilvusIndex:
         """Close the connection."""
         self._client.close()
 
-    def __enter__(self) -> "MilvusIndex":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def exists(self) -> bool:
-        """Whether there is such a collection."""
+    def _exists(self) -> bool:
         with self._named_errors():
             return self._client.has_collection(self.name, timeout=TIMEOUT_SECONDS)
 
-    def create(self) -> None:
-        """Create the collection, empty, if it is missing."""
-        if self.exists():
-            return
+    def _create(self) -> None:
         from pymilvus import DataType  # pyright: ignore[reportMissingTypeStubs]
 
         with self._named_errors():
@@ -112,13 +95,13 @@ class MilvusIndex:
 
     def drop(self) -> None:
         """Remove the collection with all its data, if there is one."""
-        with self._named_errors():
-            if self._client.has_collection(self.name, timeout=TIMEOUT_SECONDS):
+        if self._exists():
+            with self._named_errors():
                 self._client.drop_collection(self.name, timeout=TIMEOUT_SECONDS)
 
     def versions(self) -> dict[int, int]:
         """List the version of every vector by key; none if there is no such collection."""
-        if not self.exists():
+        if not self._exists():
             return {}
         versions: dict[int, int] = {}
         with self._named_errors():
@@ -136,8 +119,10 @@ class MilvusIndex:
                 pages.close()
         return versions
 
-    def write(self, rows: Sequence[Row]) -> None:
+    def write(self, rows: Sequence[IndexRow]) -> None:
         """Add vectors, or replace those of the same keys."""
+        if not self._exists():
+            self._create()
         for start in range(0, len(rows), WRITTEN_ROWS):
             entries = [
                 {KEY: row.key, VECTOR: row.vector, VERSION: row.version, GROUP: row.group}
@@ -150,9 +135,6 @@ class MilvusIndex:
     def remove(self, keys: Collection[int]) -> None:
         """Remove vectors, and ask for them to prove that they are gone.
 
-        Milvus frees their bytes when it compacts its files, which a server does by itself and a file of Milvus Lite
-        never; `drop` frees them at once.
-
         Raises:
             IndexUnavailable: some of them can still be found.
         """
@@ -164,6 +146,17 @@ class MilvusIndex:
                 )
             if remaining:
                 raise IndexUnavailable(f"{self.address}: {len(remaining)} vectors were deleted but are still found")
+
+    def erase_all_but(self, keys: Collection[int]) -> None:
+        """Remove all vectors but these, or from a file the whole collection.
+
+        A server frees their bytes when it compacts its files, a file of Milvus Lite never does.
+        """
+        if self.is_file:
+            self.drop()
+        elif others := self.versions().keys() - set(keys):
+            self.remove(others)
+            self.flush()
 
     def flush(self) -> None:
         """Let Milvus write everything to its storage, and index it."""
