@@ -10,7 +10,7 @@ from .same.decisions import Decision
 from .search.events import GalleryEvent
 from .search.filters import Filter
 from .search.index_update import IndexUpdate
-from .search.listing import SUMMARY_FACES, IdentitySummary
+from .search.listing import SUMMARY_FACES, GalleryFace, IdentitySummary
 from .search.search import Hit, Match
 from .search.statistics import GalleryStatistics
 from .store.model_reference import ModelReference
@@ -40,6 +40,7 @@ __all__ = [
     "ForgetResult",
     "Gallery",
     "GalleryEvent",
+    "GalleryFace",
     "GalleryFit",
     "GalleryStatistics",
     "Hit",

@@ -5,7 +5,7 @@ from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, TypeVar
 
 import numpy as np
 from jaxtyping import Float, Float32
@@ -13,7 +13,7 @@ from jaxtyping import Float, Float32
 from familiar.core.calibration import Calibration
 from familiar.core.data_table import DataTable, TableSource
 from familiar.core.errors import NoFaceFound, NothingDetected
-from familiar.core.files import absolute_path
+from familiar.core.files import absolute_path, content_sha256
 from familiar.core.gallery_types import (
     AssignmentConfidence,
     ClusterResult,
@@ -75,6 +75,7 @@ from familiar.gallery.transfer.xmp_import import import_xmp
 from familiar.photos.decoding import find_photos
 
 Photos = Path | str | Iterable[Path | str]
+T = TypeVar("T")
 Query: TypeAlias = Path | str | Crop | Float32[np.ndarray, " d"]
 
 
@@ -311,6 +312,16 @@ class Gallery(TableSource):
     def revision(self) -> int:
         """A number that rises with each change."""
         return self.store.revision
+
+    def cached(self, key: str, compute: Callable[[], T]) -> T:
+        """Return what is computed from the gallery, and computed anew only after a change.
+
+        Args:
+            key: under which it is stored in memory, for all connections to the gallery.
+            compute: called within one snapshot.
+        """
+        with self.store.read():
+            return self.store.cached(key, self.revision, compute)
 
     def detector(
         self, chosen: Detector | str | None = None, model_path: Path | None = None, *, for_query: bool = False
@@ -696,6 +707,20 @@ class Gallery(TableSource):
         with self.store.read() as repository:
             return {row.sha256.hex().upper(): row.path for row in repository.photos.rows()}
 
+    def photos_with_content(self, files: Iterable[Path]) -> list[int]:
+        """Return the numbers of the photos that have the content of some files; one that cannot be read is left out.
+
+        Args:
+            files: to compare with, wherever they are.
+        """
+        numbers: list[int] = []
+        with self.store.read() as repository:
+            for file in files:
+                with contextlib.suppress(OSError):
+                    row = repository.photos.with_hash(content_sha256(file))
+                    numbers += [] if row is None else [row.photo]
+        return numbers
+
     @staticmethod
     def uploaded_sha256(path: Path) -> str | None:
         """Return the SHA-256, in hex, that the path of an uploaded photo says; None for the path of any other file.
@@ -722,6 +747,18 @@ class Gallery(TableSource):
         """
         return listing.face(self.store, number)
 
+    def faces(self, *, photos: Iterable[int] | None = None, identity: int | None = None) -> list[GalleryFace]:
+        """List the faces of some photos, of an identity, or else all faces, by photo, then number.
+
+        Args:
+            photos: numbers of photos; others than those of the gallery have no faces.
+            identity: number of the identity.
+        """
+        with self.store.read() as repository:
+            if photos is not None:
+                return repository.faces.rows_in_photos(photos)
+            return repository.faces.rows() if identity is None else repository.faces.rows_of_identity(identity)
+
     def face_embedding(self, number: int) -> Float32[np.ndarray, " d"]:
         """Return the embedding of a face as a query; raise NotInGallery if it does not exist.
 
@@ -731,6 +768,18 @@ class Gallery(TableSource):
         assignments.check_faces(self.store, [number])
         faces = self.store.stored_faces()
         return faces.unit_rows(faces.rows_of(np.array([number])))[0]
+
+    def similarities(self, embeddings: Float32[np.ndarray, "n d"], faces: Sequence[int]) -> Float32[np.ndarray, "n m"]:
+        """Compute the similarity in [-1, 1] of each of some embeddings to each of some faces, as `search` does.
+
+        Args:
+            embeddings: unit rows by the gallery's model.
+            faces: numbers of m faces that exist.
+        """
+        with self.store.read():
+            table = self.store.faces_at(embeddings.shape[1])
+        queries = np.stack([table.center_query(row) for row in embeddings])
+        return np.clip(queries @ table.unit_rows(table.rows_of(np.array(faces, np.int64))).T, -1.0, 1.0)
 
     def identity(self, number: int) -> IdentitySummary:
         """Return the summary of an identity; raise NotInGallery if it does not exist.
@@ -962,7 +1011,12 @@ class Gallery(TableSource):
             return corrections.merge(self.store, self.resolve_identity(into), numbers, same_photo=same_photo)
 
     def split(
-        self, faces: Sequence[int | str], name: str | None = None, *, same_photo: bool = False
+        self,
+        faces: Sequence[int | str],
+        name: str | None = None,
+        *,
+        same_photo: bool = False,
+        propagate: bool = True,
     ) -> CorrectionResult:
         """Move faces to a new identity. Unconfirmed faces that are more similar to them move along.
 
@@ -970,6 +1024,7 @@ class Gallery(TableSource):
             faces: the faces.
             name: of the new identity.
             same_photo: accept that two of them are in one photo.
+            propagate: as for `move`.
 
         Raises:
             NotInGallery: there is no such face.
@@ -978,15 +1033,19 @@ class Gallery(TableSource):
             ValueError: no face is given.
         """
         with self.store.write():
-            return corrections.split(self.store, self._faces(faces), name, same_photo=same_photo)
+            return corrections.split(self.store, self._faces(faces), name, same_photo=same_photo, propagate=propagate)
 
-    def move(self, faces: Sequence[int | str], to: int | str, *, same_photo: bool = False) -> CorrectionResult:
+    def move(
+        self, faces: Sequence[int | str], to: int | str, *, same_photo: bool = False, propagate: bool = True
+    ) -> CorrectionResult:
         """Move faces to an identity. Unconfirmed faces that are more similar to them move along.
 
         Args:
             faces: numbers of faces, or paths of photos with one face.
             to: the identity, by number or name.
             same_photo: accept that a photo has two faces in it, as a collage or a mirror does. They are then confirmed.
+            propagate: False: no similar face moves along; and several faces of a photo are accepted, in place of
+                those that only clustering put there.
 
         Returns:
             The identity, and how many further faces changed.
@@ -997,7 +1056,13 @@ class Gallery(TableSource):
             ValueError: no face is given.
         """
         with self.store.write():
-            return corrections.move(self.store, self._faces(faces), self.resolve_identity(to), same_photo=same_photo)
+            return corrections.move(
+                self.store,
+                self._faces(faces),
+                self.resolve_identity(to),
+                same_photo=same_photo,
+                propagate=propagate,
+            )
 
     def reject(self, faces: Sequence[int | str], identity: int | str | None = None) -> CorrectionResult:
         """Note that faces do not show an identity, and remove them from it.
@@ -1026,6 +1091,27 @@ class Gallery(TableSource):
             second: number of the other face.
         """
         corrections.mark_different(self.store, first, second)
+
+    def unmark_different(self, first: int, second: int) -> None:
+        """Forget that two identities show different individuals, whatever said so.
+
+        Args:
+            first: number of an identity.
+            second: number of the other one.
+
+        Raises:
+            NotInGallery: there is no such identity.
+        """
+        corrections.unmark_different(self.store, first, second)
+
+    def different_identities(self, identity: int) -> frozenset[int]:
+        """Return the identities that are known to show another individual than this one, by corrections of faces.
+
+        Args:
+            identity: its number.
+        """
+        with self.store.read() as repository:
+            return frozenset(repository.constraints.different_identities(identity))
 
     @staticmethod
     def check_name(name: str) -> str:
