@@ -230,9 +230,9 @@ def _picture(path: Path, sha256: bytes | None, box_xyxy_px: Box) -> bytes | None
         return None
     left, top, right, bottom = box_xyxy_px
     x, y, side = (left + right) / 2, (top + bottom) / 2, max(right - left, bottom - top) * (1 + 2 * _MARGIN)
-    # An edge of the photo cuts the square.
-    bounds = (max(0, x - side / 2), max(0, y - side / 2), *np.minimum(picture.size, (x + side / 2, y + side / 2)))
-    picture = picture.crop(tuple(map(round, bounds)))
+    width, height = picture.size
+    low, high = -side / 2, side / 2
+    picture = picture.crop((max(0, x + low), max(0, y + low), min(width, x + high), min(height, y + high)))
     picture.thumbnail((PRINTED_SIDE_PX, PRINTED_SIDE_PX))
     content = io.BytesIO()
     picture.save(content, "JPEG", quality=85)
