@@ -2,7 +2,8 @@ from .cluster.cluster import ClusterResult
 from .edits.corrections import CorrectionResult
 from .edits.forget import ForgetResult
 from .edits.identity_state import NO_IDENTITY, STATE_PATTERN, IdentityState
-from .enroll.enroll import EnrollResult
+from .enroll.enroll import EnrolledBatch, EnrollResult
+from .enroll.photo_writing import WrittenPhoto
 from .gallery import Gallery
 from .review.questions import AnswersLeft, Question
 from .same.calibration import ClusteringSettings, GalleryFit
@@ -14,6 +15,7 @@ from .search.listing import SUMMARY_FACES, GalleryFace, IdentitySummary
 from .search.search import Hit, Match
 from .search.statistics import GalleryStatistics
 from .store.model_reference import ModelReference
+from .store.notes import Note
 from .store.photos import PhotoRow
 from .store.space import Space
 from .transfer.backup import BackupResult, RestoreResult
@@ -35,6 +37,7 @@ __all__ = [
     "CorrectionResult",
     "Decision",
     "EnrollResult",
+    "EnrolledBatch",
     "ExportResult",
     "Filter",
     "ForgetResult",
@@ -51,10 +54,12 @@ __all__ = [
     "Match",
     "MigrationResult",
     "ModelReference",
+    "Note",
     "PhotoRow",
     "Question",
     "RepairResult",
     "RestoreResult",
     "Space",
+    "WrittenPhoto",
     "XmpExportResult",
 ]

@@ -1,7 +1,7 @@
 """The class for users of the library: a photo collection and what one does with it."""
 
 import contextlib
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -41,7 +41,7 @@ from familiar.gallery.edits.forget import ForgetResult, forget_identity, forget_
 from familiar.gallery.edits.identity_state import IdentityState, read_states
 from familiar.gallery.edits.propagation import similar_faces
 from familiar.gallery.enroll import gallery_model
-from familiar.gallery.enroll.enroll import EnrollResult, enroll, enroll_embeddings
+from familiar.gallery.enroll.enroll import EnrolledBatch, EnrollResult, enroll, enroll_embeddings
 from familiar.gallery.enroll.gallery_model import create_gallery, open_gallery_model
 from familiar.gallery.enroll.redetect import photos_to_search, redetect_photos
 from familiar.gallery.review import questions as reviews
@@ -62,6 +62,7 @@ from familiar.gallery.store import automatic_copies, uploaded_files
 from familiar.gallery.store.connection import DATABASE
 from familiar.gallery.store.identities import Attributes
 from familiar.gallery.store.model_reference import ModelReference
+from familiar.gallery.store.notes import Note
 from familiar.gallery.store.photos import PhotoRow
 from familiar.gallery.store.retention import Retention
 from familiar.gallery.store.space import Space
@@ -368,6 +369,7 @@ class Gallery(TableSource):
         flip: bool = False,
         species: str | None = None,
         on_batch: Callable[[int, EnrollResult], None] = lambda _, __: None,
+        record: Callable[[EnrolledBatch], None] | None = None,
     ) -> EnrollResult:
         """Find and embed the faces of photos, and store them. Photos that were enrolled before are skipped.
 
@@ -383,6 +385,7 @@ class Gallery(TableSource):
             flip: average each face's embedding with that of its mirror image.
             species: stored with each new face; None: what the detector says it is, if it does.
             on_batch: called after each batch with the number of photos done and the result so far.
+            record: called within the transaction of each batch with what became of its photos, to write notes with it.
 
         Returns:
             The numbers of new, known and edited photos and of new faces, and the photos that could not be read.
@@ -405,7 +408,9 @@ class Gallery(TableSource):
             known = photos_to_search(self.store, without_face=not is_other, paths=among)
         else:  # at once, so that an interrupted call goes on with the same one
             self.remember_detector(detector, detector_model)
-        result = enroll(self.store, self.embedder, paths, chosen, flip=flip, species=species, on_batch=on_batch)
+        result = enroll(
+            self.store, self.embedder, paths, chosen, flip=flip, species=species, on_batch=on_batch, record=record
+        )
         if redetect:
             result += redetect_photos(
                 self.store,
@@ -871,6 +876,72 @@ class Gallery(TableSource):
         with decisions.decision(self.store, kind) as repository:
             assignments.check_identities(self.store, [identity])
             repository.identities.set_attributes(identity, [record] if record else [])
+
+    def notes(self, topic: str, *, after: int = 0, limit: int = 2**31 - 1, without_faces: bool = False) -> list[Note]:
+        """List what another program keeps with the gallery, by rising number.
+
+        Args:
+            topic: of the notes, which begins with the program's name.
+            after: only notes with a higher number.
+            limit: maximum number of notes.
+            without_faces: only notes that do not tell of faces yet, or any more.
+        """
+        with self.store.read() as repository:
+            return repository.notes.rows(topic, after, limit, without_faces=without_faces)
+
+    def add_note(
+        self,
+        topic: str,
+        body: Mapping[str, Any],
+        *,
+        photo: int | None = None,
+        faces: Sequence[Mapping[str, Any]] | None = None,
+    ) -> int:
+        """Keep a note of another program, which is erased with the photo that it is about; return its number.
+
+        Args:
+            topic: as for `notes`.
+            body: a JSON object, as for `Note`.
+            photo: number of the photo that it is about.
+            faces: what it tells of faces, as for `Note`.
+        """
+        with self.store.write() as repository:
+            return repository.notes.add(topic, body, photo, faces)
+
+    def change_note(
+        self, number: int, *, body: Mapping[str, Any] | None = None, faces: Sequence[Mapping[str, Any]] | None = None
+    ) -> None:
+        """Change a note, if it is still there.
+
+        Args:
+            number: of the note.
+            body: its new body; None: as before.
+            faces: what it tells of faces, as for `Note`; None: as before.
+        """
+        with self.store.write() as repository:
+            if body is not None:
+                repository.notes.set_body(number, body)
+            if faces is not None:
+                repository.notes.set_faces(number, faces)
+
+    def move_notes(self, photo: int, to: int) -> None:
+        """Let the notes on a photo be about another one, which has replaced it.
+
+        Args:
+            photo: number of the photo that is gone.
+            to: number of the other one.
+        """
+        with self.store.write() as repository:
+            repository.notes.replace_photo(photo, to)
+
+    def delete_notes(self, numbers: Iterable[int]) -> None:
+        """Delete notes.
+
+        Args:
+            numbers: of the notes.
+        """
+        with self.store.write() as repository:
+            repository.notes.delete(numbers)
 
     def names(self) -> dict[int, str]:
         """Return the names of the identities that have one, by number."""
