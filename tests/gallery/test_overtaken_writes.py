@@ -26,7 +26,7 @@ from familiar.gallery.same.decisions import decisions, undo
 from familiar.gallery.store import connection as connection_module
 from familiar.gallery.store.space import Space
 from familiar.gallery.store.store import Store
-from familiar.gallery.transfer import import_export, migrate, xmp_import
+from familiar.gallery.transfer import import_export, migrate
 from support.small_gallery import (
     draw_individuals,
     embedder_returning,
@@ -144,7 +144,7 @@ def move_first_box(other: Store) -> None:
 
 
 @pytest.mark.parametrize("change", [delete_first_face, move_first_box])
-@pytest.mark.parametrize("source", ["folders", "metadata"])
+@pytest.mark.parametrize("source", ["folders", "names"])
 def test_labels_of_faces_that_changed_during_the_import_are_refused(
     clustered: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str, change: Callable
 ):
@@ -159,11 +159,10 @@ def test_labels_of_faces_that_changed_during_the_import_are_refused(
         if source == "folders":
             import_export.import_folders(clustered, tmp_path / "import")
         else:
-            boxes = import_export._PhotoLookup.load(clustered).faces
-            xmp_import.assign_labels(clustered, {1: "Mia"}, boxes, [])
+            gallery = Gallery(clustered)
+            gallery.assign_names({1: "Mia"}, gallery.faces())
 
-    module = import_export if source == "folders" else xmp_import
-    change_before_write(monkeypatch, module, "assign_labels", lambda: elsewhere(clustered, change))
+    change_before_write(monkeypatch, import_export, "assign_labels", lambda: elsewhere(clustered, change))
     with pytest.raises(Contradiction, match="another program changed or deleted face 1 during the import"):
         import_labels()
     assert load_assignments(clustered).names == {}

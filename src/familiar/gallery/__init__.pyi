@@ -23,7 +23,6 @@ from .transfer.check import CheckResult
 from .transfer.import_export import ExportResult, ImportResult
 from .transfer.migrate import MigrationResult
 from .transfer.repair import RepairResult
-from .transfer.xmp_export import XmpExportResult
 
 __all__ = [
     "NO_IDENTITY",
@@ -61,5 +60,4 @@ __all__ = [
     "RestoreResult",
     "Space",
     "WrittenPhoto",
-    "XmpExportResult",
 ]

@@ -12,7 +12,7 @@ from jaxtyping import Float, Float32
 
 from familiar.core.calibration import Calibration
 from familiar.core.data_table import DataTable, TableSource
-from familiar.core.errors import NoFaceFound, NothingDetected
+from familiar.core.errors import Contradiction, NoFaceFound, NothingDetected
 from familiar.core.files import absolute_path, content_sha256
 from familiar.core.gallery_types import (
     AssignmentConfidence,
@@ -71,8 +71,6 @@ from familiar.gallery.transfer import import_export, migrate
 from familiar.gallery.transfer.backup import BackupResult, RestoreResult, backup, restore
 from familiar.gallery.transfer.check import CheckResult, check
 from familiar.gallery.transfer.repair import RepairResult, repair
-from familiar.gallery.transfer.xmp_export import XmpExportResult, export_xmp
-from familiar.gallery.transfer.xmp_import import import_xmp
 from familiar.photos.decoding import find_photos
 
 Photos = Path | str | Iterable[Path | str]
@@ -1536,24 +1534,42 @@ class Gallery(TableSource):
             return import_export.export_csv(self.store, path)
         return import_export.export_folders(self.store, path, mode)
 
-    def import_xmp(self, photos: Photos = ()) -> import_export.ImportResult:
-        """Name faces as the photos' own metadata do: XMP sidecars, XMP packets in the photos, and `.picasa.ini`.
+    def assign_names(
+        self, names: Mapping[int, str], seen: Iterable[GalleryFace], skipped: Sequence[str] = ()
+    ) -> import_export.ImportResult:
+        """Name faces, as one decision "import".
 
         Args:
-            photos: paths of photos, or of folders of photos; none: all photos of the gallery.
+            names: of each face's number, valid as for `name`.
+            seen: these faces, among others, as they were when the names were chosen.
+            skipped: for the result.
 
         Returns:
             As for `import_labels`.
-        """
-        return import_xmp(self.store, [Path(photos)] if isinstance(photos, str | Path) else [*map(Path, photos)])
 
-    def export_xmp(self, *, in_place: bool = False) -> XmpExportResult:
-        """Write the names of faces into XMP sidecars, as face regions and keywords. Data of other programs stay.
+        Raises:
+            Contradiction: another program has changed or deleted one of the faces since, or the names contradict what
+                the gallery contains; nothing is named.
+        """
+        self.store.make_automatic_copy("before-import")
+        return import_export.assign_labels(self.store, names, seen, list(skipped))
+
+    def replace_photo_content(self, photo: int, sha256: bytes, replace: Callable[[], Path]) -> None:
+        """Let a photo's file have other bytes which show the same picture, so that it stays known.
 
         Args:
-            in_place: write into JPEGs themselves; other formats get sidecars.
+            photo: its number.
+            sha256: of the bytes to be written.
+            replace: writes them, and returns the file. Nobody else writes to the gallery meanwhile.
+
+        Raises:
+            Contradiction: another photo of the gallery has these bytes; nothing was written.
         """
-        return export_xmp(self.store, in_place=in_place)
+        with self.store.write() as repository:
+            if repository.photos.with_hash(sha256) is not None:
+                raise Contradiction(f"{self.folder}: another photo has the content that photo {photo} would get")
+            status = replace().stat()
+            repository.photos.update_content(photo, sha256, status.st_size, status.st_mtime_ns)
 
     def check(self) -> CheckResult:
         """Check the database, the index and the photos' files, and list all problems."""

@@ -79,7 +79,7 @@ class PhotoMetadata:
     Attributes:
         stored_size_px: (width, height) before the photo is turned upright.
         orientation: of EXIF, 1 to 8: how `decode_photo` turns it. 1 for HEIC, which is always decoded upright.
-        xmp: the XMP packet of a format other than JPEG, if there is one: `metadata.jpeg` reads those of JPEGs.
+        xmp: the XMP packet of a format other than JPEG, if there is one: `integrations.xmp` reads those of JPEGs.
     """
 
     stored_size_px: tuple[int, int]
