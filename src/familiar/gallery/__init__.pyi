@@ -2,7 +2,8 @@ from .cluster.cluster import ClusterResult
 from .edits.corrections import CorrectionResult
 from .edits.forget import ForgetResult
 from .edits.identity_state import NO_IDENTITY, STATE_PATTERN, IdentityState
-from .enroll.enroll import EnrollResult
+from .enroll.enroll import EnrolledBatch, EnrollResult
+from .enroll.photo_writing import WrittenPhoto
 from .gallery import Gallery
 from .review.questions import AnswersLeft, Question
 from .same.calibration import ClusteringSettings, GalleryFit
@@ -10,11 +11,12 @@ from .same.decisions import Decision
 from .search.events import GalleryEvent
 from .search.filters import Filter
 from .search.index_update import IndexUpdate
-from .search.listing import SUMMARY_FACES, IdentitySummary
+from .search.listing import SUMMARY_FACES, GalleryFace, IdentitySummary
 from .search.search import Hit, Match
 from .search.statistics import GalleryStatistics
 from .store.external_index import IndexRow, OpenIndex, VectorIndex
 from .store.model_reference import ModelReference
+from .store.notes import Note
 from .store.photos import PhotoRow
 from .store.space import Space
 from .transfer.backup import BackupResult, RestoreResult
@@ -22,7 +24,6 @@ from .transfer.check import CheckResult
 from .transfer.import_export import ExportResult, ImportResult
 from .transfer.migrate import MigrationResult
 from .transfer.repair import RepairResult
-from .transfer.xmp_export import XmpExportResult
 
 __all__ = [
     "NO_IDENTITY",
@@ -36,11 +37,13 @@ __all__ = [
     "CorrectionResult",
     "Decision",
     "EnrollResult",
+    "EnrolledBatch",
     "ExportResult",
     "Filter",
     "ForgetResult",
     "Gallery",
     "GalleryEvent",
+    "GalleryFace",
     "GalleryFit",
     "GalleryStatistics",
     "Hit",
@@ -52,6 +55,7 @@ __all__ = [
     "Match",
     "MigrationResult",
     "ModelReference",
+    "Note",
     "OpenIndex",
     "PhotoRow",
     "Question",
@@ -59,5 +63,5 @@ __all__ = [
     "RestoreResult",
     "Space",
     "VectorIndex",
-    "XmpExportResult",
+    "WrittenPhoto",
 ]

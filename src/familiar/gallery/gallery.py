@@ -1,19 +1,19 @@
 """The class for users of the library: a photo collection and what one does with it."""
 
 import contextlib
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, TypeVar
 
 import numpy as np
 from jaxtyping import Float, Float32
 
 from familiar.core.calibration import Calibration
 from familiar.core.data_table import DataTable, TableSource
-from familiar.core.errors import NoFaceFound, NothingDetected
-from familiar.core.files import absolute_path
+from familiar.core.errors import Contradiction, NoFaceFound, NothingDetected
+from familiar.core.files import absolute_path, content_sha256
 from familiar.core.gallery_types import (
     AssignmentConfidence,
     ClusterResult,
@@ -42,7 +42,7 @@ from familiar.gallery.edits.forget import ForgetResult, forget_identity, forget_
 from familiar.gallery.edits.identity_state import IdentityState, read_states
 from familiar.gallery.edits.propagation import similar_faces
 from familiar.gallery.enroll import gallery_model
-from familiar.gallery.enroll.enroll import EnrollResult, enroll, enroll_embeddings
+from familiar.gallery.enroll.enroll import EnrolledBatch, EnrollResult, enroll, enroll_embeddings
 from familiar.gallery.enroll.gallery_model import create_gallery, open_gallery_model
 from familiar.gallery.enroll.redetect import photos_to_search, redetect_photos
 from familiar.gallery.review import questions as reviews
@@ -64,6 +64,7 @@ from familiar.gallery.store.connection import DATABASE
 from familiar.gallery.store.external_index import OpenIndex
 from familiar.gallery.store.identities import Attributes
 from familiar.gallery.store.model_reference import ModelReference
+from familiar.gallery.store.notes import Note
 from familiar.gallery.store.photos import PhotoRow
 from familiar.gallery.store.retention import Retention
 from familiar.gallery.store.space import Space
@@ -72,11 +73,10 @@ from familiar.gallery.transfer import import_export, migrate
 from familiar.gallery.transfer.backup import BackupResult, RestoreResult, backup, restore
 from familiar.gallery.transfer.check import CheckResult, check
 from familiar.gallery.transfer.repair import RepairResult, repair
-from familiar.gallery.transfer.xmp_export import XmpExportResult, export_xmp
-from familiar.gallery.transfer.xmp_import import import_xmp
 from familiar.photos.decoding import find_photos
 
 Photos = Path | str | Iterable[Path | str]
+T = TypeVar("T")
 Query: TypeAlias = Path | str | Crop | Float32[np.ndarray, " d"]
 
 
@@ -317,6 +317,16 @@ class Gallery(TableSource):
         """A number that rises with each change."""
         return self.store.revision
 
+    def cached(self, key: str, compute: Callable[[], T]) -> T:
+        """Return what is computed from the gallery, and computed anew only after a change.
+
+        Args:
+            key: under which it is stored in memory, for all connections to the gallery.
+            compute: called within one snapshot.
+        """
+        with self.store.read():
+            return self.store.cached(key, self.revision, compute)
+
     def detector(
         self, chosen: Detector | str | None = None, model_path: Path | None = None, *, for_query: bool = False
     ) -> Detector:
@@ -362,6 +372,7 @@ class Gallery(TableSource):
         flip: bool = False,
         species: str | None = None,
         on_batch: Callable[[int, EnrollResult], None] = lambda _, __: None,
+        record: Callable[[EnrolledBatch], None] | None = None,
     ) -> EnrollResult:
         """Find and embed the faces of photos, and store them. Photos that were enrolled before are skipped.
 
@@ -377,6 +388,7 @@ class Gallery(TableSource):
             flip: average each face's embedding with that of its mirror image.
             species: stored with each new face; None: what the detector says it is, if it does.
             on_batch: called after each batch with the number of photos done and the result so far.
+            record: called within the transaction of each batch with what became of its photos, to write notes with it.
 
         Returns:
             The numbers of new, known and edited photos and of new faces, and the photos that could not be read.
@@ -399,7 +411,9 @@ class Gallery(TableSource):
             known = photos_to_search(self.store, without_face=not is_other, paths=among)
         else:  # at once, so that an interrupted call goes on with the same one
             self.remember_detector(detector, detector_model)
-        result = enroll(self.store, self.embedder, paths, chosen, flip=flip, species=species, on_batch=on_batch)
+        result = enroll(
+            self.store, self.embedder, paths, chosen, flip=flip, species=species, on_batch=on_batch, record=record
+        )
         if redetect:
             result += redetect_photos(
                 self.store,
@@ -702,6 +716,20 @@ class Gallery(TableSource):
         with self.store.read() as repository:
             return {row.sha256.hex().upper(): row.path for row in repository.photos.rows()}
 
+    def photos_with_content(self, files: Iterable[Path]) -> list[int]:
+        """Return the numbers of the photos that have the content of some files; one that cannot be read is left out.
+
+        Args:
+            files: to compare with, wherever they are.
+        """
+        numbers: list[int] = []
+        with self.store.read() as repository:
+            for file in files:
+                with contextlib.suppress(OSError):
+                    row = repository.photos.with_hash(content_sha256(file))
+                    numbers += [] if row is None else [row.photo]
+        return numbers
+
     @staticmethod
     def uploaded_sha256(path: Path) -> str | None:
         """Return the SHA-256, in hex, that the path of an uploaded photo says; None for the path of any other file.
@@ -728,6 +756,18 @@ class Gallery(TableSource):
         """
         return listing.face(self.store, number)
 
+    def faces(self, *, photos: Iterable[int] | None = None, identity: int | None = None) -> list[GalleryFace]:
+        """List the faces of some photos, of an identity, or else all faces, by photo, then number.
+
+        Args:
+            photos: numbers of photos; others than those of the gallery have no faces.
+            identity: number of the identity.
+        """
+        with self.store.read() as repository:
+            if photos is not None:
+                return repository.faces.rows_in_photos(photos)
+            return repository.faces.rows() if identity is None else repository.faces.rows_of_identity(identity)
+
     def face_embedding(self, number: int) -> Float32[np.ndarray, " d"]:
         """Return the embedding of a face as a query; raise NotInGallery if it does not exist.
 
@@ -737,6 +777,18 @@ class Gallery(TableSource):
         assignments.check_faces(self.store, [number])
         faces = self.store.stored_faces()
         return faces.unit_rows(faces.rows_of(np.array([number])))[0]
+
+    def similarities(self, embeddings: Float32[np.ndarray, "n d"], faces: Sequence[int]) -> Float32[np.ndarray, "n m"]:
+        """Compute the similarity in [-1, 1] of each of some embeddings to each of some faces, as `search` does.
+
+        Args:
+            embeddings: unit rows by the gallery's model.
+            faces: numbers of m faces that exist.
+        """
+        with self.store.read():
+            table = self.store.faces_at(embeddings.shape[1])
+        queries = np.stack([table.center_query(row) for row in embeddings])
+        return np.clip(queries @ table.unit_rows(table.rows_of(np.array(faces, np.int64))).T, -1.0, 1.0)
 
     def identity(self, number: int) -> IdentitySummary:
         """Return the summary of an identity; raise NotInGallery if it does not exist.
@@ -828,6 +880,72 @@ class Gallery(TableSource):
         with decisions.decision(self.store, kind) as repository:
             assignments.check_identities(self.store, [identity])
             repository.identities.set_attributes(identity, [record] if record else [])
+
+    def notes(self, topic: str, *, after: int = 0, limit: int = 2**31 - 1, without_faces: bool = False) -> list[Note]:
+        """List what another program keeps with the gallery, by rising number.
+
+        Args:
+            topic: of the notes, which begins with the program's name.
+            after: only notes with a higher number.
+            limit: maximum number of notes.
+            without_faces: only notes that do not tell of faces yet, or any more.
+        """
+        with self.store.read() as repository:
+            return repository.notes.rows(topic, after, limit, without_faces=without_faces)
+
+    def add_note(
+        self,
+        topic: str,
+        body: Mapping[str, Any],
+        *,
+        photo: int | None = None,
+        faces: Sequence[Mapping[str, Any]] | None = None,
+    ) -> int:
+        """Keep a note of another program, which is erased with the photo that it is about; return its number.
+
+        Args:
+            topic: as for `notes`.
+            body: a JSON object, as for `Note`.
+            photo: number of the photo that it is about.
+            faces: what it tells of faces, as for `Note`.
+        """
+        with self.store.write() as repository:
+            return repository.notes.add(topic, body, photo, faces)
+
+    def change_note(
+        self, number: int, *, body: Mapping[str, Any] | None = None, faces: Sequence[Mapping[str, Any]] | None = None
+    ) -> None:
+        """Change a note, if it is still there.
+
+        Args:
+            number: of the note.
+            body: its new body; None: as before.
+            faces: what it tells of faces, as for `Note`; None: as before.
+        """
+        with self.store.write() as repository:
+            if body is not None:
+                repository.notes.set_body(number, body)
+            if faces is not None:
+                repository.notes.set_faces(number, faces)
+
+    def move_notes(self, photo: int, to: int) -> None:
+        """Let the notes on a photo be about another one, which has replaced it.
+
+        Args:
+            photo: number of the photo that is gone.
+            to: number of the other one.
+        """
+        with self.store.write() as repository:
+            repository.notes.replace_photo(photo, to)
+
+    def delete_notes(self, numbers: Iterable[int]) -> None:
+        """Delete notes.
+
+        Args:
+            numbers: of the notes.
+        """
+        with self.store.write() as repository:
+            repository.notes.delete(numbers)
 
     def names(self) -> dict[int, str]:
         """Return the names of the identities that have one, by number."""
@@ -968,7 +1086,12 @@ class Gallery(TableSource):
             return corrections.merge(self.store, self.resolve_identity(into), numbers, same_photo=same_photo)
 
     def split(
-        self, faces: Sequence[int | str], name: str | None = None, *, same_photo: bool = False
+        self,
+        faces: Sequence[int | str],
+        name: str | None = None,
+        *,
+        same_photo: bool = False,
+        propagate: bool = True,
     ) -> CorrectionResult:
         """Move faces to a new identity. Unconfirmed faces that are more similar to them move along.
 
@@ -976,6 +1099,7 @@ class Gallery(TableSource):
             faces: the faces.
             name: of the new identity.
             same_photo: accept that two of them are in one photo.
+            propagate: as for `move`.
 
         Raises:
             NotInGallery: there is no such face.
@@ -984,15 +1108,19 @@ class Gallery(TableSource):
             ValueError: no face is given.
         """
         with self.store.write():
-            return corrections.split(self.store, self._faces(faces), name, same_photo=same_photo)
+            return corrections.split(self.store, self._faces(faces), name, same_photo=same_photo, propagate=propagate)
 
-    def move(self, faces: Sequence[int | str], to: int | str, *, same_photo: bool = False) -> CorrectionResult:
+    def move(
+        self, faces: Sequence[int | str], to: int | str, *, same_photo: bool = False, propagate: bool = True
+    ) -> CorrectionResult:
         """Move faces to an identity. Unconfirmed faces that are more similar to them move along.
 
         Args:
             faces: numbers of faces, or paths of photos with one face.
             to: the identity, by number or name.
             same_photo: accept that a photo has two faces in it, as a collage or a mirror does. They are then confirmed.
+            propagate: False: no similar face moves along; and several faces of a photo are accepted, in place of
+                those that only clustering put there.
 
         Returns:
             The identity, and how many further faces changed.
@@ -1003,7 +1131,13 @@ class Gallery(TableSource):
             ValueError: no face is given.
         """
         with self.store.write():
-            return corrections.move(self.store, self._faces(faces), self.resolve_identity(to), same_photo=same_photo)
+            return corrections.move(
+                self.store,
+                self._faces(faces),
+                self.resolve_identity(to),
+                same_photo=same_photo,
+                propagate=propagate,
+            )
 
     def reject(self, faces: Sequence[int | str], identity: int | str | None = None) -> CorrectionResult:
         """Note that faces do not show an identity, and remove them from it.
@@ -1032,6 +1166,27 @@ class Gallery(TableSource):
             second: number of the other face.
         """
         corrections.mark_different(self.store, first, second)
+
+    def unmark_different(self, first: int, second: int) -> None:
+        """Forget that two identities show different individuals, whatever said so.
+
+        Args:
+            first: number of an identity.
+            second: number of the other one.
+
+        Raises:
+            NotInGallery: there is no such identity.
+        """
+        corrections.unmark_different(self.store, first, second)
+
+    def different_identities(self, identity: int) -> frozenset[int]:
+        """Return the identities that are known to show another individual than this one, by corrections of faces.
+
+        Args:
+            identity: its number.
+        """
+        with self.store.read() as repository:
+            return frozenset(repository.constraints.different_identities(identity))
 
     @staticmethod
     def check_name(name: str) -> str:
@@ -1384,24 +1539,42 @@ class Gallery(TableSource):
             return import_export.export_csv(self.store, path)
         return import_export.export_folders(self.store, path, mode)
 
-    def import_xmp(self, photos: Photos = ()) -> import_export.ImportResult:
-        """Name faces as the photos' own metadata do: XMP sidecars, XMP packets in the photos, and `.picasa.ini`.
+    def assign_names(
+        self, names: Mapping[int, str], seen: Iterable[GalleryFace], skipped: Sequence[str] = ()
+    ) -> import_export.ImportResult:
+        """Name faces, as one decision "import".
 
         Args:
-            photos: paths of photos, or of folders of photos; none: all photos of the gallery.
+            names: of each face's number, valid as for `name`.
+            seen: these faces, among others, as they were when the names were chosen.
+            skipped: for the result.
 
         Returns:
             As for `import_labels`.
-        """
-        return import_xmp(self.store, [Path(photos)] if isinstance(photos, str | Path) else [*map(Path, photos)])
 
-    def export_xmp(self, *, in_place: bool = False) -> XmpExportResult:
-        """Write the names of faces into XMP sidecars, as face regions and keywords. Data of other programs stay.
+        Raises:
+            Contradiction: another program has changed or deleted one of the faces since, or the names contradict what
+                the gallery contains; nothing is named.
+        """
+        self.store.make_automatic_copy("before-import")
+        return import_export.assign_labels(self.store, names, seen, list(skipped))
+
+    def replace_photo_content(self, photo: int, sha256: bytes, replace: Callable[[], Path]) -> None:
+        """Let a photo's file have other bytes which show the same picture, so that it stays known.
 
         Args:
-            in_place: write into JPEGs themselves; other formats get sidecars.
+            photo: its number.
+            sha256: of the bytes to be written.
+            replace: writes them, and returns the file. Nobody else writes to the gallery meanwhile.
+
+        Raises:
+            Contradiction: another photo of the gallery has these bytes; nothing was written.
         """
-        return export_xmp(self.store, in_place=in_place)
+        with self.store.write() as repository:
+            if repository.photos.with_hash(sha256) is not None:
+                raise Contradiction(f"{self.folder}: another photo has the content that photo {photo} would get")
+            status = replace().stat()
+            repository.photos.update_content(photo, sha256, status.st_size, status.st_mtime_ns)
 
     def check(self) -> CheckResult:
         """Check the database, the index and the photos' files, and list all problems."""

@@ -17,6 +17,7 @@ from jaxtyping import UInt8
 from PIL import ExifTags, Image, ImageFile
 
 from familiar.core.errors import CannotWrite, FamiliarError, UnreadablePhoto
+from familiar.core.file_names import PHOTO_SUFFIXES
 from familiar.core.files import write_atomically
 from familiar.core.types import Photo
 from familiar.photos.fast_jpeg import clean_jpeg_size, decode_clean_jpeg
@@ -24,12 +25,6 @@ from familiar.photos.heif import check_complete, container_format, open_heic
 
 Source = TypeVar("Source", contravariant=True)
 
-PHOTO_SUFFIXES = frozenset(
-    {
-        *(".jpg", ".jpeg", ".jfif", ".mpo", ".heic", ".heif", ".hif", ".avif"),
-        *(".png", ".webp", ".bmp", ".tif", ".tiff", ".gif", ".ppm", ".pgm"),
-    }
-)
 
 MAX_FILE_BYTES = 2**30  # 100 megapixels with four channels of 16 bit have 800 MB
 
@@ -84,7 +79,7 @@ class PhotoMetadata:
     Attributes:
         stored_size_px: (width, height) before the photo is turned upright.
         orientation: of EXIF, 1 to 8: how `decode_photo` turns it. 1 for HEIC, which is always decoded upright.
-        xmp: the XMP packet of a format other than JPEG, if there is one: `metadata.jpeg` reads those of JPEGs.
+        xmp: the XMP packet of a format other than JPEG, if there is one: `integrations.xmp` reads those of JPEGs.
     """
 
     stored_size_px: tuple[int, int]

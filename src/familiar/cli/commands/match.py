@@ -96,15 +96,13 @@ def match(
     with open_gallery(folder, models or None, providers=providers) as gallery:
         face_detector = gallery.detector(detector, detector_model, for_query=name is None)
         numbers = list(map(gallery.resolve_identity, dismissed))
-        database, embedder = gallery.store, gallery.embedder
         for group, paths in groups.items():
             try:
                 if name is not None and report is not None:
-                    save_found_pet(database, embedder, paths, face_detector, name, report, flip=tta)
+                    save_found_pet(gallery, paths, face_detector, name, report, flip=tta)
                 pets.append(
                     search_found_pet(
-                        database,
-                        embedder,
+                        gallery,
                         group,
                         paths,
                         face_detector,
@@ -123,7 +121,7 @@ def match(
         if not pets:
             raise UnreadablePhoto(f"{photos[0]}: shows no found pet; the lines above say why")
         today = date.today().isoformat()
-        pages = [] if output is None else write_pages(database, pets, output, today, with_contact=contact)
+        pages = [] if output is None else write_pages(gallery, pets, output, today, with_contact=contact)
     if as_json:
         print_json([_document(pet) for pet in pets])
     for pet in [] if as_json else pets:

@@ -46,6 +46,11 @@ class PhotoRow:
     taken_at: str | None
 
     @property
+    def original_path(self) -> str:
+        """The path without the mark of one whose file another photo has replaced."""
+        return path_before_replacement(self.path)
+
+    @property
     def has_file(self) -> bool:
         """Whether it was enrolled from a file."""
         return self.size_bytes > 0

@@ -8,8 +8,9 @@ import os
 import re
 import shutil
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain, groupby
 from pathlib import Path
 from typing import Literal
 
@@ -24,7 +25,6 @@ from familiar.core.types import Box
 from familiar.gallery.edits.corrections import Individual, assign
 from familiar.gallery.store.photo_paths import CHANGED, file_sha256, photos_at_path, require_sha256
 from familiar.gallery.store.store import Store
-from familiar.gallery.transfer.photo_metadata import load_faces
 from familiar.photos.decoding import find_photos
 
 BOX = ("left_px", "top_px", "right_px", "bottom_px")
@@ -139,7 +139,7 @@ def import_csv(store: Store, path: Path) -> ImportResult:
                 reason = str(error).removeprefix(f"{row.path}: ")
                 skipped.append(f"{path}, line {row.line}: {row.path}: {reason}")
         label_of = {face: row.label for face, row in row_of_face.items()}
-        return assign_labels(store, label_of, photos.faces, skipped)
+        return assign_labels(store, label_of, chain(*photos.faces.values()), skipped)
 
 
 def _read_content(path: str) -> bytes | UnreadablePhoto | None:
@@ -190,7 +190,7 @@ def import_folders(store: Store, root: Path) -> ImportResult:
             except FamiliarError as error:
                 skipped.append(str(error))
     label_of = {face: label for face, (label, _) in label_and_path.items()}
-    return assign_labels(store, label_of, photos.faces, skipped)
+    return assign_labels(store, label_of, chain(*photos.faces.values()), skipped)
 
 
 def export_folders(store: Store, folder: Path, mode: Literal["link", "copy"] = "link") -> ExportResult:
@@ -267,7 +267,7 @@ def _label_of_folder(store: Store) -> dict[str, str]:
 def assign_labels(
     store: Store,
     label_of: Mapping[int, str],
-    faces_of_photo: Mapping[int, Sequence[GalleryFace]],
+    faces: Iterable[GalleryFace],
     skipped: list[str],
 ) -> ImportResult:
     """Assign faces, given by number, to the identities of their labels, as one decision.
@@ -275,7 +275,7 @@ def assign_labels(
     Args:
         store: to write to.
         label_of: the name of each face's identity; faces with the same label #12 are one identity without a name.
-        faces_of_photo: the faces of each photo, as they were when the labels were read.
+        faces: the labeled ones, among others, as they were when the labels were read.
         skipped: for the result.
 
     Raises:
@@ -286,9 +286,9 @@ def assign_labels(
     for face, label in label_of.items():
         faces_of[label].append(face)
     individuals = [
-        Individual(None if label.startswith("#") else label, tuple(faces)) for label, faces in faces_of.items()
+        Individual(None if label.startswith("#") else label, tuple(numbers)) for label, numbers in faces_of.items()
     ]
-    seen = {face.face: face for faces in faces_of_photo.values() for face in faces}
+    seen = {face.face: face for face in faces}
     with store.write() as repository:
         now = {face.face: (face.photo, face.box_xyxy_px) for face in repository.faces.rows(label_of)}
         for face in label_of:  # reading the files may have taken minutes
@@ -313,7 +313,8 @@ class _PhotoLookup:
     def load(store: Store) -> "_PhotoLookup":
         with store.read() as repository:
             photos = {row.sha256: row.photo for row in repository.photos.rows()}
-            return _PhotoLookup(store, photos, load_faces(repository))
+            faces = groupby(repository.faces.rows(), key=lambda row: row.photo)
+            return _PhotoLookup(store, photos, {photo: list(in_photo) for photo, in_photo in faces})
 
     def faces_with_content_of(self, path: Path) -> list[GalleryFace]:
         """Return the faces of the photo with a file's content, or of what was enrolled under its path as embeddings."""

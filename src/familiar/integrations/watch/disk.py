@@ -6,10 +6,9 @@ from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from familiar.photos.decoding import PHOTO_SUFFIXES
+from familiar.core.file_names import PHOTO_SUFFIXES
 
 _SUFFIXES = tuple(PHOTO_SUFFIXES)
-_MAX_FOLDERS = 50  # changed folders whose files are looked for among all
 
 
 class FileStatus(NamedTuple):
@@ -58,11 +57,33 @@ class Disk:
         self._scanned: dict[str, _FolderState] = {}
 
     def scan(self) -> None:
-        """Search all folders."""
+        """Search all folders; what is deleted meanwhile is left out."""
         self.files, self.unreadable = {}, {}
         self._scanned = {folder: _folder_state(folder) for folder in self.folders}
-        for folder in self.folders:
-            self._walk(folder)
+        for root in self.folders:
+            for parent, folders, names in os.walk(root, onerror=lambda error: self._note_error(error.filename, error)):
+                paths = ((name, os.path.join(parent, name)) for name in folders if not name.startswith("."))  # noqa: PTH118
+                folders[:] = [name for name, path in paths if path not in self._excluded]
+                # A Path each is slow for a hundred thousand.
+                photos = (name for name in names if not name.startswith(".") and name.lower().endswith(_SUFFIXES))
+                self.refresh(os.path.join(parent, name) for name in photos)  # noqa: PTH118
+
+    def refresh(self, paths: Iterable[str]) -> None:
+        """Look at some photos again.
+
+        Args:
+            paths: of files in the watched folders that were photos.
+        """
+        for path in paths:
+            self.files.pop(path, None)
+            self.unreadable.pop(path, None)
+            try:
+                status = os.stat(path)  # noqa: PTH116
+            except OSError as error:
+                self._note_error(path, error)
+                continue
+            if not stat.S_ISDIR(status.st_mode):  # a link to a folder
+                self.files[path] = FileStatus(status.st_size, status.st_mtime_ns, status.st_ctime_ns)
 
     @property
     def unavailable(self) -> dict[str, str]:
@@ -76,73 +97,18 @@ class Disk:
         """Tell whether a watched folder was mounted, unmounted, replaced or emptied since it was searched."""
         return any(_folder_state(folder) != self._scanned.get(folder) for folder in self.folders)
 
-    def refresh(self, paths: Iterable[str]) -> None:
-        """Look at some paths again.
-
-        Args:
-            paths: of files and folders in the watched folders that may have changed.
-        """
-        changed = set(paths)
-        # What is gone may have been a folder.
-        folders = tuple(path + os.sep for path in changed if path not in self.files and not os.path.isfile(path))  # noqa: PTH113
-        if len(folders) > _MAX_FOLDERS or not all(map(self.contains, changed)):
-            self.scan()
-            return
-        for entries in (self.files, self.unreadable):
-            for path in [path for path in entries if path in changed or path.startswith(folders)]:
-                del entries[path]
-        for path in filter(self._is_visible, changed):
-            if os.path.isdir(path) and not os.path.islink(path):  # noqa: PTH112, PTH114
-                self._walk(path)
-            else:
-                self._add_file(path)
-
     def is_unknown(self, path: str) -> bool:
         """Tell whether it cannot be said if there is a file at a path."""
         return any(path == each or path.startswith(each + os.sep) for each in (*self.unavailable, *self.unreadable))
 
     def contains(self, path: str) -> bool:
         """Tell whether a path is in a watched folder."""
-        return path.startswith(tuple(map(_with_separator, self.folders)))
-
-    def _is_visible(self, path: str) -> bool:
-        """Tell whether neither a path nor a folder between it and the watched one is hidden or excluded."""
-        for folder in map(_with_separator, self.folders):
-            excluded = tuple(_with_separator(each) for each in self._excluded if each.startswith(folder))
-            is_hidden = f"{os.sep}." in path[len(folder) - 1 :]
-            if path.startswith(folder) and not is_hidden and not _with_separator(path).startswith(excluded):
-                return True
-        return False
-
-    def _walk(self, folder: str) -> None:
-        """Add the photos in a folder; what is deleted meanwhile is left out."""
-        for parent, folders, names in os.walk(folder, onerror=lambda error: self._note_error(error.filename, error)):
-            paths = ((name, os.path.join(parent, name)) for name in folders if not name.startswith("."))  # noqa: PTH118
-            folders[:] = [name for name, path in paths if path not in self._excluded]
-            for name in names:
-                self._add_file(os.path.join(parent, name))  # noqa: PTH118 - a Path each is slow for a hundred thousand
-
-    def _add_file(self, path: str) -> None:
-        """Add a file, if it is a photo."""
-        name = os.path.basename(path)  # noqa: PTH119
-        if name.startswith(".") or not name.lower().endswith(_SUFFIXES):
-            return
-        try:
-            status = os.stat(path)  # noqa: PTH116
-        except OSError as error:
-            self._note_error(path, error)
-            return
-        if not stat.S_ISDIR(status.st_mode):  # a link to a folder
-            self.files[path] = FileStatus(status.st_size, status.st_mtime_ns, status.st_ctime_ns)
+        return path.startswith(tuple(folder.rstrip(os.sep) + os.sep for folder in self.folders))
 
     def _note_error(self, path: str, error: OSError) -> None:
         """Note that a path cannot be read, unless it is a broken link, or was deleted just now."""
         if not isinstance(error, FileNotFoundError | NotADirectoryError):
             self.unreadable[path] = _reason(error)
-
-
-def _with_separator(folder: str) -> str:
-    return folder.rstrip(os.sep) + os.sep
 
 
 def _folder_state(folder: str) -> _FolderState:

@@ -197,7 +197,7 @@ def _frame_context(request: Request, service: Service, *, uses_desk: bool = Fals
 
 def _read_frame(gallery: Gallery) -> tuple[Decision | None, Counts, bool]:
     with gallery.read():
-        return next(iter(gallery.decisions(1)), None), gallery.counts(), has_reports(gallery.store)
+        return next(iter(gallery.decisions(1)), None), gallery.counts(), has_reports(gallery)
 
 
 def _make_environment() -> Environment:

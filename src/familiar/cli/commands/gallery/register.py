@@ -41,7 +41,7 @@ def register(folder: Path, table: Path | None, status: str | None, output: Path 
         require_parent_folder(output)
     with open_gallery(folder) as gallery:
         if table is not None:
-            result = import_register(gallery.store, table)
+            result = import_register(gallery, table)
             list_skipped(result.skipped)
             if result.skipped and not result.reports:
                 raise BadDataset(f"{table}: no row could be entered; the lines above say why")
@@ -52,12 +52,12 @@ def register(folder: Path, table: Path | None, status: str | None, output: Path 
                 click.echo(f"{pluralize(result.reports, 'report')} entered{others}")
             return
         if output is not None:
-            pets = export_register(gallery.store, output)
+            pets = export_register(gallery, output)
             print_json({"output": output, "pets": pets}) if as_json else click.echo(
                 f"{output}: {pluralize(pets, 'pet')}"
             )
             return
-        listed = list_pets(gallery.store, None if status is None else read_status(status))
+        listed = list_pets(gallery, None if status is None else read_status(status))
     if as_json:
         print_json(
             [

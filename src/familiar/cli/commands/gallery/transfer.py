@@ -37,11 +37,12 @@ def import_(folder: Path, sources: tuple[Path, ...], xmp: bool, as_json: bool) -
       familiar gallery import album --xmp
     """
     from familiar.core.errors import BadDataset
+    from familiar.integrations.xmp.import_names import import_xmp
 
     if not xmp and len(sources) != 1:
         raise click.UsageError("Give one SOURCE, or --xmp." if sources else "Missing argument 'SOURCE', or --xmp.")
     with open_to_correct(folder) as gallery:
-        result = gallery.import_xmp(sources) if xmp else gallery.import_labels(sources[0])
+        result = import_xmp(gallery, sources) if xmp else gallery.import_labels(sources[0])
     list_skipped(result.skipped)
     if result.skipped and not result.faces:
         raise BadDataset(
@@ -92,9 +93,10 @@ def export(folder: Path, output: Path | None, copy: bool, xmp: bool, in_place: b
 
 
 def _export_xmp(folder: Path, in_place: bool, as_json: bool) -> None:
+    from familiar.integrations.xmp.export import export_xmp
 
     with open_gallery(folder) as gallery:
-        result = gallery.export_xmp(in_place=in_place)
+        result = export_xmp(gallery, in_place=in_place)
     list_skipped(result.skipped)
     for reason in result.not_in_place:
         note(f"a sidecar instead: {reason}")

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from familiar.core.types import Box
+from familiar.integrations.xmp.regions import stored_box, upright_box_px
 from familiar.photos.decoding import decode_photo, read_metadata
-from familiar.photos.metadata.regions import stored_box, upright_box_px
 
 STORED_SIZE_PX = (120, 80)
 STORED_BOX_PX = (10, 20, 40, 30)  # left, top, right, bottom: no symmetry hides a wrong turn

@@ -6,23 +6,21 @@ from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from familiar.core.errors import BadMetadata, Contradiction, FamiliarError, NotInGallery
+from familiar import FamiliarError, Gallery, find_photos
+from familiar.core.errors import BadMetadata, Contradiction, NotInGallery
 from familiar.core.files import absolute_path
-from familiar.core.gallery_types import GalleryFace
 from familiar.core.names import unify_spelling
-from familiar.gallery.edits.corrections import check_name
-from familiar.gallery.store.store import Store
-from familiar.gallery.transfer.import_export import SAME_BOX, ImportResult, assign_labels
-from familiar.gallery.transfer.photo_metadata import PhotoContent, load_faces, load_photos, read_photo
-from familiar.gallery.transfer.sidecars import MetadataFolders, Sidecar, read_limited
-from familiar.photos.decoding import find_photos
-from familiar.photos.metadata.regions import Region, upright_box_px
-from familiar.photos.metadata.xmp import has_named_regions, read_raw_regions, read_regions
+from familiar.gallery import GalleryFace, ImportResult
+from familiar.integrations.xmp.content import PhotoContent, load_faces, load_photos, read_photo
+from familiar.integrations.xmp.packet import has_named_regions, read_raw_regions, read_regions
+from familiar.integrations.xmp.regions import Region, upright_box_px
+from familiar.integrations.xmp.sidecars import MetadataFolders, Sidecar, read_limited
 
+SAME_BOX = 0.3  # least intersection over union at which a region means a face of the gallery, as for tables
 _REMEDY = "; its names are left out; repair or remove it"
 
 
-def import_xmp(store: Store, paths: Sequence[Path] = ()) -> ImportResult:
+def import_xmp(gallery: Gallery, paths: Sequence[Path] = ()) -> ImportResult:
     """Assign faces to identities as the metadata of their photos names them, as one decision.
 
     Of several files that name one face, the first counts: the sidecar `photo.jpg.xmp`, `photo.xmp`, the photo itself,
@@ -30,7 +28,7 @@ def import_xmp(store: Store, paths: Sequence[Path] = ()) -> ImportResult:
     proportions. A region means the face that it overlaps most, by `SAME_BOX` at least.
 
     Args:
-        store: to write to.
+        gallery: to write to.
         paths: photos, and folders of photos; none: all photos of the gallery.
 
     Returns:
@@ -41,10 +39,8 @@ def import_xmp(store: Store, paths: Sequence[Path] = ()) -> ImportResult:
     Raises:
         UnreadablePhoto: one of `paths` does not exist, or there is no photo in them.
     """
-    with store.read() as repository:
-        photos = load_photos(repository)
-        faces = load_faces(repository)
-    store.make_automatic_copy("before-import")
+    with gallery.read():
+        photos, faces = load_photos(gallery), load_faces(gallery)
     reader = _Reader()
     label_of: dict[int, str] = {}
     for path in [absolute_path(path) for path in find_photos(paths)] if paths else photos:
@@ -56,7 +52,8 @@ def import_xmp(store: Store, paths: Sequence[Path] = ()) -> ImportResult:
         except FamiliarError as error:
             reader.skipped.append(str(error))
     reader.skip_unused()
-    return assign_labels(store, label_of, faces, reader.skipped)
+    seen = [face for in_photo in faces.values() for face in in_photo]
+    return gallery.assign_names(label_of, seen, reader.skipped)
 
 
 @dataclass
@@ -97,7 +94,7 @@ class _Reader:
         if not unify_spelling(region.name):
             return None
         try:
-            return replace(region, name=check_name(region.name))
+            return replace(region, name=Gallery.check_name(region.name))
         except Contradiction as error:
             self.skipped.append(f"{path}: {source.name}: {error}")
             return None

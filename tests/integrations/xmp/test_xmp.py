@@ -16,6 +16,7 @@ from PIL import Image
 from familiar.core.errors import UnreadablePhoto
 from familiar.core.types import Box, Face, Photo
 from familiar.embedding.embedder import Embedder
+from familiar.gallery import Gallery
 from familiar.gallery.edits.corrections import Individual, assign, name_identity
 from familiar.gallery.enroll.enroll import enroll
 from familiar.gallery.same.assignments import load_assignments
@@ -23,15 +24,15 @@ from familiar.gallery.same.decisions import decisions, undo
 from familiar.gallery.store.photos import Photos
 from familiar.gallery.store.space import Space
 from familiar.gallery.store.store import Store
-from familiar.gallery.transfer import xmp_export
 from familiar.gallery.transfer.check import check
-from familiar.gallery.transfer.xmp_export import XmpExportResult, export_xmp
-from familiar.gallery.transfer.xmp_import import import_xmp
+from familiar.integrations.xmp import export as xmp_export
+from familiar.integrations.xmp.export import XmpExportResult, export_xmp
+from familiar.integrations.xmp.import_names import import_xmp
+from familiar.integrations.xmp.jpeg import differs_only_in_packet, read_packet, replace_packet
+from familiar.integrations.xmp.packet import add_names, read_regions
+from familiar.integrations.xmp.rdf import MARKER_URI
+from familiar.integrations.xmp.regions import Region
 from familiar.photos.decoding import load_photo
-from familiar.photos.metadata.jpeg import differs_only_in_packet, read_packet, replace_packet
-from familiar.photos.metadata.rdf import MARKER_URI
-from familiar.photos.metadata.regions import Region
-from familiar.photos.metadata.xmp import add_names, read_regions
 from support.color_album import RGB_U8
 
 SQUARE_PX = 40
@@ -175,30 +176,30 @@ def test_round_trip_of_every_orientation(tmp_path: Path, mean_color_bundle: Path
         give_names(gallery)
         before = names_of(gallery)
         assert len(before) == 27
-        result = export_xmp(gallery, in_place=in_place)
+        result = export_xmp(Gallery(gallery), in_place=in_place)
         assert counts(result) == ((27, 1, 8, 0) if in_place else (27, 9, 0, 0))
         assert (result.photos, result.skipped, result.not_in_place) == (9, (), ())
-        assert counts(export_xmp(gallery, in_place=in_place)) == (27, 0, 0, 0)
+        assert counts(export_xmp(Gallery(gallery), in_place=in_place)) == (27, 0, 0, 0)
         assert check(gallery).changed == ()
     assert all(np.array_equal(load_photo(photo).rgb_u8, shown) for photo, shown in zip(photos, pixels, strict=True))
     with create(tmp_path / "fresh", mean_color_bundle, *photos) as fresh:
-        result = import_xmp(fresh)
+        result = import_xmp(Gallery(fresh))
         assert (result.faces, result.identities, result.skipped) == (27, 3, ())
         assert names_of(fresh) == before
 
 
 def test_undo_and_repeated_export_restore_former_names(gallery: Store, sidecar: Path):
     give_names(gallery, red="Mia", green="Tom")
-    export_xmp(gallery)
+    export_xmp(Gallery(gallery))
     content = sidecar.read_bytes()
     name_identity(gallery, 1, "Mia Müller")
-    export_xmp(gallery)
+    export_xmp(Gallery(gallery))
     assert written(sidecar) == {"red": "Mia Müller", "green": "Tom"}
     undo(gallery)
-    export_xmp(gallery)
+    export_xmp(Gallery(gallery))
     assert sidecar.read_bytes() == content
     undo(gallery)
-    assert counts(export_xmp(gallery)) == (0, 0, 0, 1)
+    assert counts(export_xmp(Gallery(gallery))) == (0, 0, 0, 1)
     assert not sidecar.exists()
 
 
@@ -208,13 +209,13 @@ def test_data_of_other_programs_stay_in_sidecars(gallery: Store, photo: Path, na
     sidecar.write_bytes(OTHER)
     sidecar.chmod(0o640)
     give_names(gallery)
-    assert export_xmp(gallery).sidecars == 1
+    assert export_xmp(Gallery(gallery)).sidecars == 1
     assert written(sidecar) == {"red": NAMES["red"], "green": NAMES["green"]}
     assert sorted(path.name for path in photo.parent.iterdir()) == ["a.jpg", name]
     assert b'xmp:Rating="5"' in sidecar.read_bytes()
     assert sidecar.stat().st_mode & 0o777 == 0o640
     undo(gallery)
-    assert counts(export_xmp(gallery)) == (0, 1, 0, 0)
+    assert counts(export_xmp(Gallery(gallery))) == (0, 1, 0, 0)
     assert sidecar.read_bytes() == OTHER
 
 
@@ -222,7 +223,7 @@ def test_in_place_keeps_pixels_metadata_and_the_gallery(mean_color_bundle: Path,
     photo.chmod(0o640)
     before = photo.read_bytes()
     give_names(gallery)
-    assert counts(export_xmp(gallery, in_place=True)) == (2, 0, 1, 0)
+    assert counts(export_xmp(Gallery(gallery), in_place=True)) == (2, 0, 1, 0)
     data = photo.read_bytes()
     assert differs_only_in_packet(before, data)
     assert read_packet(data)
@@ -231,7 +232,7 @@ def test_in_place_keeps_pixels_metadata_and_the_gallery(mean_color_bundle: Path,
     result = enroll(gallery, Embedder(mean_color_bundle, threads=1), [photo], ColorDetector())
     assert (result.known, result.edited, result.photos) == (1, 0, 0)
     undo(gallery)
-    assert counts(export_xmp(gallery, in_place=True)) == (0, 0, 1, 0)
+    assert counts(export_xmp(Gallery(gallery), in_place=True)) == (0, 0, 1, 0)
     assert photo.read_bytes() == before
 
 
@@ -243,13 +244,13 @@ def test_photo_stays_known_if_the_process_dies_before_the_gallery_is_updated(
     with monkeypatch.context() as patched:
         patched.setattr(Photos, "update_content", Mock(side_effect=KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
-            export_xmp(gallery, in_place=True)
+            export_xmp(Gallery(gallery), in_place=True)
     assert read_packet(photo.read_bytes())
-    assert "has changed since it was enrolled" in export_xmp(gallery, in_place=True).skipped[0]
+    assert "has changed since it was enrolled" in export_xmp(Gallery(gallery), in_place=True).skipped[0]
     result = enroll(gallery, Embedder(mean_color_bundle, threads=1), [photo], ColorDetector())
     assert (result.edited, result.photos) == (1, 0)
     assert (face_rows(gallery), names_of(gallery)) == before
-    assert counts(export_xmp(gallery, in_place=True)) == (2, 0, 0, 0)
+    assert counts(export_xmp(Gallery(gallery), in_place=True)) == (2, 0, 0, 0)
 
 
 @pytest.mark.parametrize(
@@ -267,7 +268,7 @@ def test_photo_stays_as_it_is_if_the_written_file_is_wrong(
     before = photo.read_bytes()
     utime = os.utime
     monkeypatch.setattr(os, "utime", lambda path, *args, **kwargs: (break_file(path), utime(path, *args, **kwargs)))
-    (reason,) = export_xmp(gallery, in_place=True).skipped
+    (reason,) = export_xmp(Gallery(gallery), in_place=True).skipped
     assert "was not written as it should be" in reason
     assert photo.read_bytes() == before
     assert list(photo.parent.iterdir()) == [photo]
@@ -278,16 +279,16 @@ def test_photo_that_another_program_changes_meanwhile_stays_as_it_is(
 ):
     give_names(gallery)
     monkeypatch.setattr(xmp_export, "content_sha256", lambda _: b"another")
-    (reason,) = export_xmp(gallery, in_place=True).skipped
+    (reason,) = export_xmp(Gallery(gallery), in_place=True).skipped
     assert "changed meanwhile by another program" in reason
     assert read_packet(photo.read_bytes()) is None
 
 
 def test_in_place_also_changes_an_earlier_sidecar(gallery: Store, sidecar: Path):
     give_names(gallery, red="Mia")
-    export_xmp(gallery)
+    export_xmp(Gallery(gallery))
     name_identity(gallery, 1, "Ann")
-    assert counts(export_xmp(gallery, in_place=True)) == (1, 1, 1, 0)
+    assert counts(export_xmp(Gallery(gallery), in_place=True)) == (1, 1, 1, 0)
     assert written(sidecar) == {"red": "Ann"}
 
 
@@ -298,7 +299,7 @@ def test_in_place_writes_a_sidecar_where_a_jpeg_cannot_be_changed(tmp_path: Path
     before = photo.read_bytes()
     with create(tmp_path / "gallery", mean_color_bundle, photo) as gallery:
         give_names(gallery)
-        result = export_xmp(gallery, in_place=True)
+        result = export_xmp(Gallery(gallery), in_place=True)
     assert counts(result) == (1, 1, 0, 0)
     assert result.not_in_place == (f"{photo}: contains several pictures, whose table would become wrong",)
     assert photo.read_bytes() == before
@@ -308,13 +309,13 @@ def test_a_copy_that_is_equal_already_is_not_overwritten(tmp_path: Path, mean_co
     with create(tmp_path / "gallery", mean_color_bundle, photo) as gallery:
         give_names(gallery, red="Mia")
         original = photo.read_bytes()
-        export_xmp(gallery, in_place=True)
+        export_xmp(Gallery(gallery), in_place=True)
         tagged = photo.read_bytes()
         (photo.parent / "b.jpg").write_bytes(original)
         enroll(gallery, Embedder(mean_color_bundle, threads=1), [photo.parent / "b.jpg"], ColorDetector())
         red = next(face for face, path, color in face_rows(gallery) if (path, color) == ("b.jpg", "red"))
         assign(gallery, [Individual("Mia", (red,))])
-        result = export_xmp(gallery, in_place=True)
+        result = export_xmp(Gallery(gallery), in_place=True)
     assert "would become equal to another photo" in result.skipped[0]
     assert photo.read_bytes() == tagged
     assert (photo.parent / "b.jpg").read_bytes() == original
@@ -337,7 +338,7 @@ def test_bad_sidecars_are_named_and_left_untouched(
     make(sidecar)
     content = sidecar.read_bytes() if sidecar.is_file() else None
     give_names(gallery)
-    for result in (export_xmp(gallery), import_xmp(gallery)):
+    for result in (export_xmp(Gallery(gallery)), import_xmp(Gallery(gallery))):
         (reason,) = result.skipped
         assert str(sidecar) in reason
         assert cause in reason
@@ -348,11 +349,11 @@ def test_special_files_in_place_of_photos_and_tables_are_named(gallery: Store, p
     give_names(gallery)
     table = photo.with_name(".picasa.ini")
     os.mkfifo(table)
-    (reason,) = import_xmp(gallery).skipped
+    (reason,) = import_xmp(Gallery(gallery)).skipped
     assert reason.startswith(f"{table}: ")
     photo.unlink()
     os.mkfifo(photo)
-    assert "special file" in export_xmp(gallery, in_place=True).skipped[-1]
+    assert "special file" in export_xmp(Gallery(gallery), in_place=True).skipped[-1]
 
 
 def test_missing_changed_and_protected_photos_are_skipped(
@@ -364,15 +365,15 @@ def test_missing_changed_and_protected_photos_are_skipped(
         photos[0].unlink()
         draw(photos[1], "green", shade=30)
         monkeypatch.setattr(os, "access", lambda *_: False)  # root may write everywhere
-        result = export_xmp(gallery, in_place=True)
+        result = export_xmp(Gallery(gallery), in_place=True)
         blue, green, red = result.skipped
         assert result.jpegs == 0
         assert "write-protected" in blue
         assert "has changed since it was enrolled" in green
         assert "No such file" in red
-        assert len(import_xmp(gallery).skipped) == 2
+        assert len(import_xmp(Gallery(gallery)).skipped) == 2
         with pytest.raises(UnreadablePhoto, match="no such file"):
-            import_xmp(gallery, [tmp_path / "missing"])
+            import_xmp(Gallery(gallery), [tmp_path / "missing"])
 
 
 @pytest.mark.parametrize("by_this_program", [False, True])
@@ -385,7 +386,7 @@ def test_new_sidecar_repeats_regions_of_other_programs_in_the_photo(
     photo = draw(tmp_path / "a.jpg", "red", "blue", xmp=packet)
     with create(tmp_path / "gallery", mean_color_bundle, photo) as gallery:
         give_names(gallery, red="Mia")
-        export_xmp(gallery)
+        export_xmp(Gallery(gallery))
     assert written(tmp_path / "a.jpg.xmp") == {"red": "Mia"} | ({} if by_this_program else {"blue": "Bob"})
 
 
@@ -409,7 +410,7 @@ def test_reads_microsoft_picasa_and_embedded_regions(tmp_path: Path, mean_color_
     assert mwg is not None
     (tmp_path / "A.JPG.xmp").write_bytes(mwg)
     with create(tmp_path / "gallery", mean_color_bundle, photo) as gallery:
-        result = import_xmp(gallery, [tmp_path])
+        result = import_xmp(Gallery(gallery), [tmp_path])
         assert {color: name for (_, color), name in names_of(gallery).items()} == {
             "red": "Rot",
             "green": "Grün",
@@ -432,7 +433,7 @@ def test_import_skips_names_that_match_no_face_or_contradict(
     gallery: Store, sidecar: Path, named: list[tuple[str, str]], imported: dict[str, str], cause: str
 ):
     sidecar.write_bytes(sidecar_of(*named))
-    result = import_xmp(gallery)
+    result = import_xmp(Gallery(gallery))
     assert {color: name for (_, color), name in names_of(gallery).items()} == imported
     (reason,) = result.skipped
     assert cause in reason
@@ -441,7 +442,7 @@ def test_import_skips_names_that_match_no_face_or_contradict(
 def test_import_takes_every_spelling_of_a_name_as_the_same(gallery: Store, sidecar: Path):
     give_names(gallery, green="Jos\u00e9")
     sidecar.write_bytes(sidecar_of(("green", "\u200eJose\u0301\u00a0"), ("red", "\u5c71\u7530\u3000\u592a\u90ce")))
-    assert import_xmp(gallery).skipped == ()
+    assert import_xmp(Gallery(gallery)).skipped == ()
     assert names_of(gallery) == {("a.jpg", "green"): "Jos\u00e9", ("a.jpg", "red"): "\u5c71\u7530 \u592a\u90ce"}
 
 
@@ -450,7 +451,7 @@ def test_export_leaves_a_name_that_another_program_spells_otherwise(gallery: Sto
     assert others is not None
     sidecar.write_bytes(re.sub(rb"<familiar:(added\w*)[^>]*>.*?</familiar:\1>", b"", others, flags=re.DOTALL))
     give_names(gallery, red="Jos\u00e9")
-    export_xmp(gallery)
+    export_xmp(Gallery(gallery))
     assert written(sidecar) == {"red": "Jose\u0301"}
     assert sidecar.read_bytes().count("Jos\u00e9".encode()) == 0
 
@@ -458,13 +459,13 @@ def test_export_leaves_a_name_that_another_program_spells_otherwise(gallery: Sto
 def test_one_name_of_two_faces_survives_a_round_trip(gallery: Store, sidecar: Path):
     give_names(gallery, green="Mia")
     sidecar.write_bytes(sidecar_of(("red", "Mia")))
-    assert import_xmp(gallery).skipped == ()
+    assert import_xmp(Gallery(gallery)).skipped == ()
     twice = {("a.jpg", "green"): "Mia", ("a.jpg", "red"): "Mia"}
     assert names_of(gallery) == twice
-    assert export_xmp(gallery).faces == 2
+    assert export_xmp(Gallery(gallery)).faces == 2
     undo(gallery)
     undo(gallery)
-    assert import_xmp(gallery).faces == 2
+    assert import_xmp(Gallery(gallery)).faces == 2
     assert names_of(gallery) == twice
     assert [decision.kind for decision in decisions(gallery)] == ["import"]
     undo(gallery)
@@ -480,7 +481,7 @@ def test_region_means_only_the_face_that_it_overlaps_most(gallery: Store, sideca
             (left + 8, top, right + 8, bottom, green),
         )
     sidecar.write_bytes(sidecar_of(("red", "Mia")))
-    assert import_xmp(gallery).faces == 1
+    assert import_xmp(Gallery(gallery)).faces == 1
     assignments = load_assignments(gallery)
     assert assignments.identity[assignments.faces.rows_of(np.array([red, green]))].tolist() == [1, -1]
 
@@ -492,14 +493,14 @@ def test_faces_of_animals_are_regions_of_pets(tmp_path: Path, mean_color_bundle:
     with Store.create(tmp_path / "gallery", Space.from_metadata(embedder.metadata)) as gallery:
         enroll(gallery, embedder, [photo], ColorDetector(), species=species)
         give_names(gallery)
-        export_xmp(gallery)
+        export_xmp(Gallery(gallery))
     assert [region.kind for region in read_regions((tmp_path / "a.jpg.xmp").read_bytes(), SIZE_PX)] == [kind]
 
 
 def test_first_file_that_names_a_face_counts(gallery: Store, sidecar: Path, photo: Path):
     sidecar.write_bytes(sidecar_of(("red", "Mia")))
     photo.with_name("a.xmp").write_bytes(sidecar_of(("red", "Ann"), ("green", "Tom")))
-    result = import_xmp(gallery)
+    result = import_xmp(Gallery(gallery))
     assert names_of(gallery) == {("a.jpg", "red"): "Mia", ("a.jpg", "green"): "Tom"}
     assert result.skipped == (f"{photo}: Ann: a.xmp gives it to the face of Mia",)
 
@@ -534,7 +535,7 @@ def test_reads_the_sidecar_of_a_photo_with_companions(
     for other in companions.split():
         photo.with_name(other).touch()
     photo.with_name(name).write_bytes(foreign_packet(sidecar_of(("red", "Mia")), properties))
-    result = import_xmp(gallery)
+    result = import_xmp(Gallery(gallery))
     assert result.skipped == ()
     assert names_of(gallery) == {("a.jpg", "red"): "Mia"}
 
@@ -556,12 +557,12 @@ def test_reports_a_sidecar_with_names_that_may_be_of_another_file(
         photo.with_name(other).touch()
     sidecar = photo.with_name(name)
     sidecar.write_bytes(foreign_packet(sidecar_of(("red", "Mia")), properties))
-    (reason,) = import_xmp(gallery).skipped
+    (reason,) = import_xmp(Gallery(gallery)).skipped
     assert reason.startswith(f"{sidecar}: ")
     assert cause in reason
     assert names_of(gallery) == {}
     sidecar.write_bytes(OTHER)
-    assert import_xmp(gallery).skipped == (), "nothing is left out if the sidecar has no names"
+    assert import_xmp(Gallery(gallery)).skipped == (), "nothing is left out if the sidecar has no names"
 
 
 @pytest.mark.parametrize("wh", [(120, 200), (200, 100)], ids=["turned", "cropped"])
@@ -570,7 +571,7 @@ def test_raw_sidecar_is_not_read_for_a_photo_of_other_proportions(gallery: Store
     assert packet is not None
     photo.with_name("a.nef").touch()
     photo.with_name("a.xmp").write_bytes(foreign_packet(packet))
-    assert "belongs to a.nef" in import_xmp(gallery).skipped[0]
+    assert "belongs to a.nef" in import_xmp(Gallery(gallery)).skipped[0]
     assert names_of(gallery) == {}
 
 
@@ -580,11 +581,11 @@ def test_export_leaves_a_sidecar_that_may_be_of_another_file(gallery: Store, pho
     before = foreign_packet(sidecar_of(("green", "Tom")))
     shared.write_bytes(before)
     give_names(gallery, red="Mia")
-    export_xmp(gallery)
+    export_xmp(Gallery(gallery))
     assert written(shared) == {"red": "Mia", "green": "Tom"}
     photo.with_name(other).touch()
     for _ in range(2):
-        export_xmp(gallery)
+        export_xmp(Gallery(gallery))
         assert shared.read_bytes() == before
         assert written(other_sidecar) == {"red": "Mia"}
 
@@ -597,13 +598,13 @@ def test_photo_with_a_name_too_long_for_a_sidecar_does_not_stop_the_export(
     other = draw(tmp_path / "b.jpg", "green")
     with create(tmp_path / "gallery", mean_color_bundle, long, other) as gallery:
         give_names(gallery)
-        assert export_xmp(gallery).skipped == import_xmp(gallery).skipped == ()
+        assert export_xmp(Gallery(gallery)).skipped == import_xmp(Gallery(gallery)).skipped == ()
         assert written(tmp_path / "b.jpg.xmp") == {"green": NAMES["green"]}
         long.with_suffix(".xmp").unlink()
         long.with_suffix(".png").touch()  # whose sidecar it might be
-        (reason,) = export_xmp(gallery).skipped
+        (reason,) = export_xmp(Gallery(gallery)).skipped
         assert reason == f"{long}: its name is too long for a sidecar, which adds .xmp; shorten it"
-        assert export_xmp(gallery, in_place=True).skipped == ()
+        assert export_xmp(Gallery(gallery), in_place=True).skipped == ()
 
 
 def test_files_of_picasa_are_read_in_any_case_with_any_separators(gallery: Store, photo: Path):
@@ -614,14 +615,14 @@ def test_files_of_picasa_are_read_in_any_case_with_any_separators(gallery: Store
         rect = "".join(f"{round(share * 65535):04x}" for share in np.divide(FACES[color], (200, 120, 200, 120)))
         content = ["[Contacts2]", f"12ab={name};;", "[A.JPG]", f"faces=rect64({rect}),12ab", ""]
         photo.with_name(file).write_bytes(end.join(content).encode())
-    assert import_xmp(gallery).skipped == ()
+    assert import_xmp(Gallery(gallery)).skipped == ()
     assert names_of(gallery) == {("a.jpg", "red"): "Tom", ("a.jpg", "green"): "Jos\u00e9 Ruiz"}
 
 
 def test_folder_that_cannot_be_listed_is_named(gallery: Store, photo: Path, monkeypatch: pytest.MonkeyPatch):
     give_names(gallery)
     monkeypatch.setattr(os, "listdir", Mock(side_effect=PermissionError(13, "Permission denied")))
-    for result in (export_xmp(gallery), import_xmp(gallery)):
+    for result in (export_xmp(Gallery(gallery)), import_xmp(Gallery(gallery))):
         (reason,) = result.skipped
         assert reason.startswith(f"{photo.parent}: cannot be listed (Permission denied)")
 
@@ -632,8 +633,8 @@ def test_exiftool_reads_what_was_written(tmp_path: Path, mean_color_bundle: Path
     photo = draw(tmp_path / "a.jpg", "red", "green", orientation=orientation)
     with create(tmp_path / "gallery", mean_color_bundle, photo) as gallery:
         give_names(gallery)
-        export_xmp(gallery)
-        export_xmp(gallery, in_place=True)
+        export_xmp(Gallery(gallery))
+        export_xmp(Gallery(gallery), in_place=True)
 
     def exiftool(*arguments: object) -> str:
         command = ["exiftool", *map(str, arguments)]
@@ -659,3 +660,20 @@ def test_exiftool_reads_what_was_written(tmp_path: Path, mean_color_bundle: Path
         assert restored is not None
         assert b"beach" in restored
         assert not any(name.split()[0].encode() in restored for name in names)
+
+
+def test_names_of_a_replaced_photo_are_removed_from_the_sidecar(tmp_path: Path, mean_color_bundle: Path):
+    photo = draw(tmp_path / "a.jpg", "red")
+    with create(tmp_path / "gallery", mean_color_bundle, photo) as store:
+        give_names(store)
+        gallery = Gallery(store, Embedder(mean_color_bundle, threads=1))
+        assert export_xmp(gallery).sidecars == 1
+        draw(photo, "green")
+        export = export_xmp(gallery)
+        assert export.faces == 0
+        assert "has changed since it was enrolled" in export.skipped[0]
+        assert "has changed since it was enrolled" in import_xmp(gallery, [photo]).skipped[0]
+        gallery.enroll(photo, ColorDetector())
+        result = export_xmp(gallery)
+    assert (result.removed, result.faces) == (1, 0)
+    assert [error.partition(": ")[0] for error in result.skipped] == [f"{photo} (replaced, photo 1)"]

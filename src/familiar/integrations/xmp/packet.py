@@ -16,7 +16,7 @@ from pathlib import PurePath
 
 from familiar.core.errors import BadMetadata
 from familiar.core.names import unify_spelling
-from familiar.photos.metadata.rdf import (
+from familiar.integrations.xmp.rdf import (
     DC_URI,
     DIGIKAM_URI,
     LIGHTROOM_URI,
@@ -36,9 +36,9 @@ from familiar.photos.metadata.rdf import (
     resources_of,
     set_field,
 )
-from familiar.photos.metadata.regions import Region
-from familiar.photos.metadata.xml_tree import Element, parse_xml, write_xml
-from familiar.photos.metadata.xmp_regions import (
+from familiar.integrations.xmp.regions import Region
+from familiar.integrations.xmp.xml_tree import Element, parse_xml, write_xml
+from familiar.integrations.xmp.xmp_regions import (
     ADDED,
     MP_REGION_URI,
     MP_URI,

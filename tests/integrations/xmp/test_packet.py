@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from familiar.core.errors import BadMetadata
 from familiar.core.terminal_text import printable
 from familiar.core.types import Box
-from familiar.photos.metadata.regions import Region
-from familiar.photos.metadata.xmp import add_names, has_added_names, read_regions
+from familiar.integrations.xmp.packet import add_names, has_added_names, read_regions
+from familiar.integrations.xmp.regions import Region
 
 SIZE_PX = (4000, 3000)
 RDF = "{http://www.w3.org/1999/02/22-rdf-syntax-ns#}"

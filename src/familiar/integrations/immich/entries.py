@@ -4,14 +4,28 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any
 
+from familiar import FamiliarError
 from familiar.core.json_text import parse_json
-from familiar.web.errors import HttpProblem
 
 FACES = "facial-recognition"
 DETECTION, RECOGNITION = "detection", "recognition"
 TASKS = (FACES, "clip", "ocr")
 DEFAULT_MIN_SCORE = 0.7
 MAX_NAME_CHARACTERS = 200
+
+
+class ImmichError(FamiliarError):
+    """Why a request is not answered.
+
+    Args:
+        status: of the HTTP answer.
+        kind: of the error, for programs.
+        detail: for people.
+    """
+
+    def __init__(self, status: HTTPStatus, kind: str, detail: str) -> None:
+        super().__init__(detail)
+        self.status, self.kind = status, kind
 
 
 @dataclass(frozen=True)
@@ -44,7 +58,7 @@ def parse_entries(text: str) -> Entries:
     """Parse the `entries` of a request.
 
     Raises:
-        HttpProblem: 422, it is not what an Immich server sends; 400, faces are to be recognized without being detected,
+        ImmichError: 422, it is not what an Immich server sends; 400, faces are to be recognized without being detected,
             or to be detected without being recognized.
     """
     try:
@@ -77,7 +91,7 @@ def _models(task: str, types: Any) -> dict[str, tuple[str, dict[str, Any]]]:
 
 def _face_task(models: dict[str, tuple[str, dict[str, Any]]]) -> RecognitionTask:
     if set(models) != {DETECTION, RECOGNITION}:
-        raise HttpProblem(
+        raise ImmichError(
             HTTPStatus.BAD_REQUEST, "bad-entries", f"{FACES} needs a model for {DETECTION} and one for {RECOGNITION}"
         )
     score = models[DETECTION][1].get("minScore", DEFAULT_MIN_SCORE)
@@ -86,5 +100,5 @@ def _face_task(models: dict[str, tuple[str, dict[str, Any]]]) -> RecognitionTask
     return RecognitionTask(models[RECOGNITION][0], float(score))
 
 
-def _invalid(detail: str) -> HttpProblem:
-    return HttpProblem(HTTPStatus.UNPROCESSABLE_ENTITY, "bad-entries", detail)
+def _invalid(detail: str) -> ImmichError:
+    return ImmichError(HTTPStatus.UNPROCESSABLE_ENTITY, "bad-entries", detail)

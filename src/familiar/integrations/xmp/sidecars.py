@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Literal
 
 from familiar.core.errors import BadMetadata, CannotWrite
+from familiar.core.file_names import PHOTO_SUFFIXES
 from familiar.core.files import require_regular_file
-from familiar.photos.decoding import PHOTO_SUFFIXES
-from familiar.photos.metadata import picasa
-from familiar.photos.metadata.regions import Region
-from familiar.photos.metadata.xml_tree import MAX_BYTES
-from familiar.photos.metadata.xmp import read_owner_suffix
+from familiar.integrations.xmp import picasa
+from familiar.integrations.xmp.packet import read_owner_suffix
+from familiar.integrations.xmp.regions import Region
+from familiar.integrations.xmp.xml_tree import MAX_BYTES
 
 SUFFIX = ".xmp"
 _RAW_SUFFIXES = frozenset(  # of the raw formats that ExifTool knows

@@ -18,12 +18,13 @@ from starlette.testclient import TestClient
 
 from familiar.core.errors import FamiliarError
 from familiar.core.vectors import normalize
+from familiar.detection import faces
 from familiar.embedding.bundle import load_bundle
-from familiar.web.errors import HttpProblem
-from familiar.web.immich.app import ImmichSettings, make_immich_app, parse_models
-from familiar.web.immich.entries import parse_entries
-from familiar.web.immich.recognition import immich_score
-from familiar.web.immich.vectors import STORED_NUMBERS, Block, make_blocks
+from familiar.integrations.immich.entries import ImmichError, parse_entries
+from familiar.integrations.immich.recognition import MIN_SCORE, immich_score
+from familiar.integrations.immich.service import parse_models
+from familiar.integrations.immich.vectors import STORED_NUMBERS, Block, make_blocks
+from familiar.web.immich import ImmichSettings, make_immich_app
 from support.color_album import draw_album
 from support.mean_color_bundle import CALIBRATED, write_mean_color_bundle
 
@@ -214,7 +215,7 @@ def test_malformed_entries(serve: Serve, photo: bytes, entries: Any, status: int
     )
 )
 def test_any_entries_are_parsed_or_refused(entries: Any):
-    with contextlib.suppress(HttpProblem):
+    with contextlib.suppress(ImmichError):
         parse_entries(json.dumps(entries))
 
 
@@ -319,3 +320,7 @@ def test_models_of_the_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         "x": [Path("a"), Path("c")],
         "": [Path("b"), Path("a=b.onnx")],
     }
+
+
+def test_scale_of_scores_begins_at_the_lowest_score_of_the_detectors():
+    assert MIN_SCORE == faces.MIN_SCORE

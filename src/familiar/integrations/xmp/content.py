@@ -8,14 +8,11 @@ from functools import cached_property
 from itertools import groupby
 from pathlib import Path
 
-from familiar.core.errors import UnreadablePhoto
-from familiar.core.gallery_types import GalleryFace
-from familiar.gallery.store.photo_paths import CHANGED
-from familiar.gallery.store.photos import PhotoRow
-from familiar.gallery.store.repository import Repository
-from familiar.photos.decoding import PhotoMetadata, read_metadata, read_photo_bytes
-from familiar.photos.metadata.jpeg import is_jpeg, read_extended_packet, read_packet
-from familiar.photos.metadata.xmp import extension_id
+from familiar import Gallery, UnreadablePhoto
+from familiar.gallery import GalleryFace, PhotoRow
+from familiar.integrations.xmp.jpeg import is_jpeg, read_extended_packet, read_packet
+from familiar.integrations.xmp.packet import extension_id
+from familiar.photos import PhotoMetadata, read_metadata, read_photo_bytes
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,15 +47,15 @@ class PhotoContent:
         return None if number is None else read_extended_packet(self.data, number)
 
 
-def load_photos(repository: Repository) -> dict[Path, list[PhotoRow]]:
+def load_photos(gallery: Gallery) -> dict[Path, list[PhotoRow]]:
     """Return the photos that were enrolled with files, by path."""
-    rows = sorted((row for row in repository.photos.rows() if row.has_file), key=lambda row: os.fsencode(row.path))
+    rows = sorted(gallery.photos_to_search(without_face=False), key=lambda row: os.fsencode(row.path))
     return {Path(path): list(photos) for path, photos in groupby(rows, key=lambda row: row.path)}
 
 
-def load_faces(repository: Repository) -> dict[int, list[GalleryFace]]:
+def load_faces(gallery: Gallery) -> dict[int, list[GalleryFace]]:
     """Return all faces, by the numbers of their photos."""
-    return {photo: list(faces) for photo, faces in groupby(repository.faces.rows(), key=lambda row: row.photo)}
+    return {photo: list(faces) for photo, faces in groupby(gallery.faces(), key=lambda row: row.photo)}
 
 
 def read_photo(path: Path, photos: Sequence[PhotoRow]) -> tuple[PhotoRow, PhotoContent]:
@@ -72,4 +69,7 @@ def read_photo(path: Path, photos: Sequence[PhotoRow]) -> tuple[PhotoRow, PhotoC
     for photo in photos:
         if photo.sha256 == sha256:
             return photo, PhotoContent(data, read_metadata(data, path))
-    raise UnreadablePhoto(f"{path}: {CHANGED}")
+    raise UnreadablePhoto(
+        f"{path}: has changed since it was enrolled; put the earlier file back, or enroll it again (if that notices no "
+        "change, touch it first)"  # a file of the same size and time is not read again
+    )

@@ -9,7 +9,7 @@ contact's number follows. `[Contacts2]` has the names, as `8e62398ebda8c1a5=NAME
 import re
 
 from familiar.core.types import Box
-from familiar.photos.metadata.regions import Region
+from familiar.integrations.xmp.regions import Region
 
 INI_NAMES = (".picasa.ini", "picasa.ini")  # in any case; the latter is an older Picasa's
 MAX_BYTES = 16 * 2**20

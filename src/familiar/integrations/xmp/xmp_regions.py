@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from familiar.core.errors import BadMetadata
 from familiar.core.names import unify_spelling
 from familiar.core.types import Box
-from familiar.photos.metadata.rdf import (
+from familiar.integrations.xmp.rdf import (
     AREA_URI,
     DIMENSIONS_URI,
     MARKER_URI,
@@ -27,8 +27,8 @@ from familiar.photos.metadata.rdf import (
     remove_property,
     set_field,
 )
-from familiar.photos.metadata.regions import SAME_FACE, Region
-from familiar.photos.metadata.xml_tree import Element, declaration
+from familiar.integrations.xmp.regions import SAME_FACE, Region
+from familiar.integrations.xmp.xml_tree import Element, declaration
 
 MP_URI = "http://ns.microsoft.com/photo/1.2/"
 MP_REGION_URI = "http://ns.microsoft.com/photo/1.2/t/Region#"

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from familiar.core.errors import BadMetadata
-from familiar.photos.metadata.jpeg import (
+from familiar.integrations.xmp.jpeg import (
     MAX_PACKET_BYTES,
     differs_only_in_packet,
     read_extended_packet,

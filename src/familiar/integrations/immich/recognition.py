@@ -1,27 +1,33 @@
 """Faces of a photo by several models, as Immich stores them."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from http import HTTPStatus
+from typing import Protocol, TypeAlias
 
 import numpy as np
 from jaxtyping import Float32
 
-from familiar.core.errors import FamiliarError
-from familiar.core.types import Box, Face
-from familiar.detection.detectors import build_detector
-from familiar.detection.faces import MIN_SCORE, DetectedFaces
-from familiar.embedding.embedder import Embedder
-from familiar.web.errors import HttpProblem
-from familiar.web.immich.entries import DEFAULT_MIN_SCORE
-from familiar.web.immich.vectors import make_blocks
-from familiar.web.inference import Inference
-from familiar.web.settings import Limits
-from familiar.web.uploads import Upload
+from familiar import Box, Embedder, Face, FamiliarError
+from familiar.integrations.immich.entries import DEFAULT_MIN_SCORE, ImmichError
+from familiar.integrations.immich.vectors import make_blocks
 
 ANY_NAME = ""
 """Of models that answer whatever name Immich asks for."""
+MIN_SCORE = 0.5  # of the faces that familiar's detectors report
+
+
+class UploadedPhoto(Protocol):
+    """A photo of a request."""
+
+    def read(self) -> bytes:
+        """Read the whole content; it may wait for the disk."""
+        ...
+
+
+FoundFaces: TypeAlias = tuple[tuple[int, int], Sequence[Face]]
+"""Width and height of an upright photo, and its faces with their embeddings."""
 
 
 class Recognition:
@@ -30,31 +36,24 @@ class Recognition:
     Args:
         models: for each of Immich's names of models those that answer it; the order of all decides where their numbers
             are stored.
-        detector: name of the detector of all models; None: each has its own.
-        limits: of requests.
+        find_faces: finds and embeds the faces of a photo with a model.
 
     Raises:
         FamiliarError: there is no model, or their numbers do not fit.
-        BadDetector: there is no such detector.
     """
 
-    def __init__(self, models: Mapping[str, Sequence[Embedder]], detector: str | None, limits: Limits) -> None:
-        distinct = list(dict.fromkeys(model for each in models.values() for model in each))
+    def __init__(
+        self,
+        models: Mapping[str, Sequence[Embedder]],
+        find_faces: Callable[[Embedder, UploadedPhoto], Awaitable[FoundFaces]],
+    ) -> None:
+        distinct = dict.fromkeys(model for each in models.values() for model in each)
         if not distinct:
             raise FamiliarError("give the models that recognize faces, such as --model person-mobile --model pet-nano")
-        self._models = models
+        self._models, self._find_faces = models, find_faces
         self._blocks = make_blocks([bundle for model in distinct for bundle in model.bundles.values()])
-        self._inference = {
-            model: Inference(model, build_detector(detector) if detector else model.detector(), limits)
-            for model in distinct
-        }
 
-    async def stop(self) -> None:
-        """Stop the threads."""
-        for inference in self._inference.values():
-            await inference.stop()
-
-    async def recognize(self, photo: Upload, name: str, min_score: float) -> tuple[tuple[int, int], list[Face]]:
+    async def recognize(self, photo: UploadedPhoto, name: str, min_score: float) -> tuple[tuple[int, int], list[Face]]:
         """Find the faces of a photo.
 
         Args:
@@ -67,18 +66,17 @@ class Recognition:
             boxes of whole pixels, scores on Immich's scale and embeddings of 512 numbers.
 
         Raises:
-            HttpProblem: 500, no model answers to that name.
-            BadUpload, UnreadablePhoto: it is no photo, or a damaged one.
+            ImmichError: 500, no model answers to that name.
         """
         models = self._models.get(name) or self._models.get(ANY_NAME)
         if not models:
             names = ", ".join(sorted(self._models))
-            raise HttpProblem(
+            raise ImmichError(
                 HTTPStatus.INTERNAL_SERVER_ERROR, "no-model", f"no model answers to that name, only to: {names}"
             )
-        results = await asyncio.gather(*(self._detect(model, photo) for model in models))
-        size_px = next(result.size_px for _, result in results)
-        faces = [(face, model) for model, result in results for face in result.faces]
+        results = await asyncio.gather(*(self._find_faces(model, photo) for model in models))
+        size_px = results[0][0]
+        found = [(face, model) for model, (_, faces) in zip(models, results, strict=True) for face in faces]
         return size_px, [
             replace(
                 face,
@@ -86,12 +84,9 @@ class Recognition:
                 score=immich_score(face.score),
                 embedding=self._store(model, face),
             )
-            for face, model in _without_doubles(faces)
+            for face, model in _without_doubles(found)
             if immich_score(face.score) >= min_score
         ]
-
-    async def _detect(self, model: Embedder, photo: Upload) -> tuple[Embedder, DetectedFaces]:
-        return model, await self._inference[model].detect(photo)
 
     def _store(self, model: Embedder, face: Face) -> Float32[np.ndarray, "512"]:
         assert face.embedding is not None

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from familiar.core.errors import BadMetadata
-from familiar.photos.metadata.xml_tree import Attribute, Document, Element, Markup
+from familiar.integrations.xmp.xml_tree import Attribute, Document, Element, Markup
 
 MARKER_URI = "urn:familiar-faces:names:1.0/"
 MWG_URI = "http://www.metadataworkinggroup.com/schemas/regions/"

@@ -14,9 +14,8 @@ from functools import cached_property
 import numpy as np
 from jaxtyping import Float32, Float64
 
-from familiar.core.errors import FamiliarError
+from familiar import Bundle, FamiliarError
 from familiar.core.vectors import normalize
-from familiar.embedding.bundle import Bundle
 
 STORED_NUMBERS = 512
 DEFAULT_DISTANCE = 0.5

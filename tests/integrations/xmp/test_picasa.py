@@ -2,7 +2,7 @@
 
 import pytest
 
-from familiar.photos.metadata.picasa import read_picasa_ini
+from familiar.integrations.xmp.picasa import read_picasa_ini
 
 # As in the format's description: rect64 has no leading zeros, and "ffffffffffffffff" is a face that nobody named.
 INI = """[Picasa]

@@ -8,7 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from familiar.core.errors import BadMetadata, CannotWrite, FamiliarError
+from familiar import CannotWrite, FamiliarError, Gallery
+from familiar.core.errors import BadMetadata, Contradiction
 from familiar.core.files import (
     content_sha256,
     fsync_directory,
@@ -17,15 +18,13 @@ from familiar.core.files import (
     require_regular_file,
     write_atomically,
 )
-from familiar.core.gallery_types import GalleryFace
-from familiar.gallery.store.photos import PhotoRow
-from familiar.gallery.store.store import Store
-from familiar.gallery.transfer.photo_metadata import PhotoContent, load_faces, load_photos, read_photo
-from familiar.gallery.transfer.sidecars import MetadataFolders, read_limited
-from familiar.photos.decoding import read_metadata
-from familiar.photos.metadata.jpeg import differs_only_in_packet, is_jpeg, read_packet, replace_packet
-from familiar.photos.metadata.regions import Region, stored_box
-from familiar.photos.metadata.xmp import add_names, has_added_names, has_names
+from familiar.gallery import GalleryFace, PhotoRow
+from familiar.integrations.xmp.content import PhotoContent, load_faces, load_photos, read_photo
+from familiar.integrations.xmp.jpeg import differs_only_in_packet, is_jpeg, read_packet, replace_packet
+from familiar.integrations.xmp.packet import add_names, has_added_names, has_names
+from familiar.integrations.xmp.regions import Region, stored_box
+from familiar.integrations.xmp.sidecars import MetadataFolders, read_limited
+from familiar.photos import read_metadata
 
 _PEOPLE = (None, "person")  # species whose faces are of the type "Face"; those of animals are of the type "Pet"
 _HEAD_BYTES = 2**18  # of a JPEG that shows nobody known, in which a packet that was written earlier is looked for
@@ -56,19 +55,18 @@ class XmpExportResult:
     skipped: tuple[str, ...]
 
 
-def export_xmp(store: Store, *, in_place: bool = False) -> XmpExportResult:
+def export_xmp(gallery: Gallery, *, in_place: bool = False) -> XmpExportResult:
     """Write the faces of named identities into the metadata of their photos, and take back names that have gone.
 
     Repeating it makes the files follow the gallery: also after `undo`. Data of other programs stay.
 
     Args:
-        store: to read. With `in_place`, the content of each changed photo is recorded, so that it stays known.
+        gallery: to read. With `in_place`, the content of each changed photo is recorded, so that it stays known.
         in_place: change the XMP packets in JPEGs. Other formats always get sidecars.
     """
-    with store.read() as repository:
-        photos = load_photos(repository)
-        faces = load_faces(repository)
-    export = _Export(store, faces, in_place)
+    with gallery.read():
+        photos, faces = load_photos(gallery), load_faces(gallery)
+    export = _Export(gallery, faces, in_place)
     for path, stored in photos.items():
         try:
             export.write_photo(path, stored)
@@ -85,7 +83,7 @@ def export_xmp(store: Store, *, in_place: bool = False) -> XmpExportResult:
 class _Export:
     """An export and its result so far."""
 
-    store: Store
+    gallery: Gallery
     faces: Mapping[int, Sequence[GalleryFace]]
     in_place: bool
     skipped: list[str] = field(default_factory=list[str])
@@ -200,15 +198,16 @@ class _Export:
             if content_sha256(file) != photo.sha256:
                 raise CannotWrite(f"{photo.path}: was changed meanwhile by another program; {_LEFT}; try again")
 
-        sha256 = hashlib.sha256(data).digest()
-        with self.store.write() as repository:
-            if repository.photos.with_hash(sha256) is not None:
-                raise CannotWrite(
-                    f"{photo.path}: would become equal to another photo of the gallery; {_LEFT}; remove one of the two"
-                )
+        def replace() -> Path:
             write_atomically(file, data, keep_attributes=True, check=check)
-            status = file.stat()
-            repository.photos.update_content(photo.photo, sha256, status.st_size, status.st_mtime_ns)
+            return file
+
+        try:
+            self.gallery.replace_photo_content(photo.photo, hashlib.sha256(data).digest(), replace)
+        except Contradiction as error:
+            raise CannotWrite(
+                f"{photo.path}: would become equal to another photo of the gallery; {_LEFT}; remove one of the two"
+            ) from error
         self.counts["jpegs"] += 1
 
     def _prepare(self, file: Path) -> None:

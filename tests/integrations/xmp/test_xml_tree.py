@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from familiar.core.errors import BadMetadata
-from familiar.photos.metadata.xml_tree import MAX_BYTES, Attribute, Document, Element, parse_xml, write_xml
+from familiar.integrations.xmp.xml_tree import MAX_BYTES, Attribute, Document, Element, parse_xml, write_xml
 
 BILLION_LAUGHS = b"""<?xml version="1.0"?><!DOCTYPE lolz [<!ENTITY a "ha"><!ENTITY b "&a;&a;&a;&a;">]><r>&b;</r>"""
 # Of the characters that XML can contain; a carriage return is written as a reference.
