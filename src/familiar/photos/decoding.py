@@ -134,6 +134,9 @@ def decode_photo(
 def read_photo_bytes(path: Path) -> bytes:
     """Read a file's content.
 
+    Args:
+        path: of the file.
+
     Raises:
         UnreadablePhoto: the file is missing, a folder, a special file, not readable, or larger than `MAX_FILE_BYTES`.
     """

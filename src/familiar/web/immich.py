@@ -77,8 +77,8 @@ def make_immich_app(settings: ImmichSettings) -> ASGIApp:
     }
 
     async def find_faces(model: Embedder, photo: Any) -> FoundFaces:
-        found = await threads[model].detect(cast(Upload, photo))
-        return found.size_px, found.faces
+        detected = await threads[model].detect(cast(Upload, photo))
+        return detected.size_px, detected.faces
 
     recognition = Recognition(
         {name: [opened[path] for path in paths] for name, paths in settings.models.items()}, find_faces

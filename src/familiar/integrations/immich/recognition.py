@@ -76,7 +76,7 @@ class Recognition:
             )
         results = await asyncio.gather(*(self._find_faces(model, photo) for model in models))
         size_px = results[0][0]
-        found = [(face, model) for model, (_, faces) in zip(models, results, strict=True) for face in faces]
+        faces_of_models = [(face, model) for model, (_, faces) in zip(models, results, strict=True) for face in faces]
         return size_px, [
             replace(
                 face,
@@ -84,7 +84,7 @@ class Recognition:
                 score=immich_score(face.score),
                 embedding=self._store(model, face),
             )
-            for face, model in _without_doubles(found)
+            for face, model in _without_doubles(faces_of_models)
             if immich_score(face.score) >= min_score
         ]
 
