@@ -460,7 +460,7 @@ def test_bad_sidecars_are_reported(familiar: Familiar, clustered: Path, photos: 
         (("export",), "--output and --xmp"),
         (("export", "--xmp", "--output", "a.csv"), "--output and --xmp"),
         (("export", "--output", "a.csv", "--in-place"), "--in-place is for --xmp"),
-        (("export", "--xmp", "--copy"), "--copy is for folders"),
+        (("export", "--xmp", "--link"), "--link and --identity are for --output"),
     ],
 )
 def test_import_and_export_refuse_options_that_exclude_each_other(
@@ -491,9 +491,9 @@ def test_import_restores_names_from_exported_csv_and_folders(
     assert "nothing in it could be imported" in fails(familiar, "import", clustered, tmp_path / "w.csv")
     assert "line 1" in fails(familiar, "import", clustered, photos / "red1.png")
     assert "not empty" in fails(familiar, "export", clustered, "-o", tmp_path / "out")
-    assert familiar("gallery", "export", clustered, "-o", tmp_path / "w.csv", "--copy").code == 2
+    assert familiar("gallery", "export", clustered, "-o", tmp_path / "w.csv", "--link").code == 2
     photos.rename(tmp_path / "elsewhere")
-    assert "skipped " in familiar("gallery", "export", clustered, "-o", tmp_path / "copies", "--copy").err
+    assert "skipped " in familiar("gallery", "export", clustered, "-o", tmp_path / "copies").err
 
 
 # --- the remembered model and detector ----------------------------------------------------------------------------

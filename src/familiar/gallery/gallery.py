@@ -1364,20 +1364,30 @@ class Gallery(TableSource):
             return import_export.import_folders(self.store, path)
         return import_export.import_csv(self.store, path)
 
-    def export(self, target: Path | str, mode: Literal["link", "copy"] = "link") -> import_export.ExportResult | int:
-        """Write the identities to a CSV table, or the photos to a folder with one subfolder for each identity.
+    def export(
+        self, target: Path | str, *, link: bool = False, identity: int | str | None = None
+    ) -> import_export.ExportResult | int:
+        """Write the identities to a CSV table, or copy the photos to a folder with one subfolder for each identity.
+
+        Of several species, each has a folder of its identities' folders. The photos of a single identity lie in the
+        folder itself.
 
         Args:
             target: a file that ends in .csv, or a folder.
-            mode: for a folder: link to the photos or copy them.
+            link: for a folder: link to the photos in place of copying them.
+            identity: export only this one.
 
         Returns:
             The number of faces in the table, or what was written to the folder.
+
+        Raises:
+            NotInGallery: there is no such identity.
+            CannotWrite: the folder is not empty, or a file cannot be written.
         """
-        path = Path(target)
+        path, number = Path(target), None if identity is None else self.resolve_identity(identity)
         if path.suffix.lower() == ".csv":
-            return import_export.export_csv(self.store, path)
-        return import_export.export_folders(self.store, path, mode)
+            return import_export.export_csv(self.store, path, number)
+        return import_export.export_folders(self.store, path, link=link, identity=number)
 
     def import_xmp(self, photos: Photos = ()) -> import_export.ImportResult:
         """Name faces as the photos' own metadata do: XMP sidecars, XMP packets in the photos, and `.picasa.ini`.
