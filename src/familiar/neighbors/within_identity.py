@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Bool, Float, Float32, Float64, Int64
 
-from familiar.neighbors.album import AlbumWhitening
+from familiar.neighbors.album import AlbumWhitening, inverse_root
 from familiar.neighbors.labels import sum_by_label
 
 # Both chosen on cats23, dogs29, ORL and LFW's peopleDevTrain (docs/explanation/clustering.md).
@@ -62,12 +62,9 @@ def sharpen(
     rows = whitening.apply(embeddings).astype(np.float64)
     labels = np.unique(identities, return_inverse=True)[1].astype(np.int64)
     within = rows - sum_by_label(rows, labels)[labels] / np.bincount(labels)[labels][:, None]
-    variances, directions = np.linalg.eigh(within.T @ within)
-    average = float(variances.mean())
-    if average <= _ROUNDING:
+    if (within**2).sum() <= _ROUNDING * within.shape[1]:
         return whitening
-    relative = (1 - MEASURED_SHARE) + MEASURED_SHARE * np.maximum(variances, 0.0) / average
-    matrix = (directions * relative**-0.5) @ directions.T
+    matrix = inverse_root(within, MEASURED_SHARE)
     return AlbumWhitening(whitening.mean, (whitening.matrix @ matrix).astype(np.float32))
 
 
