@@ -156,13 +156,13 @@ def test_repaired_gallery_has_learned_what_it_had(lit: Store):
 
 
 def test_answers_do_not_measure_the_whole_album_again(lit: Store, monkeypatch: pytest.MonkeyPatch):
-    measured: list[int] = []
+    calls: list[int] = []
 
     def count(embeddings: np.ndarray, threshold: float) -> tuple[AlbumWhitening, AlbumEstimate] | None:
-        measured.append(len(embeddings))
+        calls.append(len(embeddings))
         return measure_album(embeddings, threshold)
 
     monkeypatch.setattr("familiar.gallery.same.album.measure_album", count)
     confirm(lit, range(12))
     assert load_album(lit).main.learned_individuals >= 5
-    assert measured == [len(load_assignments(lit).identity)], "once, though it has learned twice"
+    assert calls == [len(load_assignments(lit).identity)], "once, though it has learned twice"

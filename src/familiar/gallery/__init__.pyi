@@ -4,7 +4,8 @@ from .edits.forget import ForgetResult
 from .edits.identity_state import NO_IDENTITY, STATE_PATTERN, IdentityState
 from .enroll.enroll import EnrollResult
 from .gallery import Gallery
-from .review.questions import AnswersLeft, Question
+from .review.batches import Batch
+from .review.questions import Question, Remaining
 from .same.calibration import ClusteringSettings, GalleryFit
 from .same.decisions import Decision
 from .search.events import GalleryEvent
@@ -27,8 +28,8 @@ __all__ = [
     "NO_IDENTITY",
     "STATE_PATTERN",
     "SUMMARY_FACES",
-    "AnswersLeft",
     "BackupResult",
+    "Batch",
     "CheckResult",
     "ClusterResult",
     "ClusteringSettings",
@@ -52,6 +53,7 @@ __all__ = [
     "ModelReference",
     "PhotoRow",
     "Question",
+    "Remaining",
     "RepairResult",
     "RestoreResult",
     "Space",

@@ -147,9 +147,9 @@ def inverse_root(rows: Float64[np.ndarray, "n d"], share: float) -> Float64[np.n
     few = count < length
     variances, directions = np.linalg.eigh(rows @ rows.T if few else rows.T @ rows)
     if few:
-        measured = variances > _ROUNDING * variances.max(initial=0.0)
-        variances = variances[measured]
-        directions = rows.T @ directions[:, measured] / variances**0.5
+        is_nonzero = variances > _ROUNDING * variances.max(initial=0.0)
+        variances = variances[is_nonzero]
+        directions = rows.T @ directions[:, is_nonzero] / variances**0.5
     average = max(float(variances.sum()) / length, np.finfo(np.float64).tiny)
     elsewhere = (1 - share) ** -0.5
     relative = share * np.maximum(variances, 0.0) / average + 1 - share

@@ -172,14 +172,14 @@ def _measure(
         ]
 
     # Answers change what is learned, not this, which takes seconds in a large album.
-    measured = store.cached("measured album", (faces.revision, compared_as_they_are), measure)
+    measurements = store.cached("measured album", (faces.revision, compared_as_they_are), measure)
     whitenings: list[AlbumWhitening | None] = []
     thresholds: list[SpeciesClustering] = []
     for number, (name, part) in enumerate(zip(names, parts, strict=True)):
         rows = np.flatnonzero(species == number)
         embeddings = faces.unit_rows(rows)[:, faces.space.part_columns[part]]
         learned_within = np.flatnonzero(np.isin(rows, learned))
-        (whitening, estimate), gain = measured[number] or (None, None), None
+        (whitening, estimate), gain = measurements[number] or (None, None), None
         if whitening and (result := learn(whitening, embeddings, identities[rows], learned_within)):
             whitening, gain = result
             estimate = album_threshold(whitening, embeddings) or estimate
