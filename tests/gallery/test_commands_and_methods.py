@@ -16,7 +16,7 @@ METHODS = {
     "search": ("search", "identify"),
     "verify": ("verify",),
     "cluster": ("cluster",),
-    "review": ("questions", "answer", "answers_left"),
+    "review": ("questions", "remaining"),
     "name": ("name",),
     "confirm": ("confirm",),
     "merge": ("merge",),

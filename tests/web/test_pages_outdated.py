@@ -128,7 +128,7 @@ def test_an_unassigned_face_that_was_assigned_meanwhile_is_not_taken(client: Tes
 
 
 def test_a_question_about_an_individual_that_was_renamed_is_skipped(client: TestClient, gallery: Store):
-    page = client.get("/questions").text
+    page = client.get("/questions?skipped=" + "_".join(f"0-{number}" for number in range(1, 100))).text  # no batches
     fields = dict(
         re.findall(r'<input type="hidden" name="(kind|first_face|second_face|first|second)" value="(\w*)">', page)
     )

@@ -5,7 +5,8 @@ from .edits.identity_state import NO_IDENTITY, STATE_PATTERN, IdentityState
 from .enroll.enroll import EnrolledBatch, EnrollResult
 from .enroll.photo_writing import WrittenPhoto
 from .gallery import Gallery
-from .review.questions import AnswersLeft, Question
+from .review.batches import Batch
+from .review.questions import Question, Remaining
 from .same.calibration import ClusteringSettings, GalleryFit
 from .same.decisions import Decision
 from .search.events import GalleryEvent
@@ -29,8 +30,8 @@ __all__ = [
     "NO_IDENTITY",
     "STATE_PATTERN",
     "SUMMARY_FACES",
-    "AnswersLeft",
     "BackupResult",
+    "Batch",
     "CheckResult",
     "ClusterResult",
     "ClusteringSettings",
@@ -59,6 +60,7 @@ __all__ = [
     "OpenIndex",
     "PhotoRow",
     "Question",
+    "Remaining",
     "RepairResult",
     "RestoreResult",
     "Space",

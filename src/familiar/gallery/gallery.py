@@ -1,7 +1,7 @@
 """The class for users of the library: a photo collection and what one does with it."""
 
 import contextlib
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -45,7 +45,10 @@ from familiar.gallery.enroll import gallery_model
 from familiar.gallery.enroll.enroll import EnrolledBatch, EnrollResult, enroll, enroll_embeddings
 from familiar.gallery.enroll.gallery_model import create_gallery, open_gallery_model
 from familiar.gallery.enroll.redetect import photos_to_search, redetect_photos
+from familiar.gallery.review import batches
 from familiar.gallery.review import questions as reviews
+from familiar.gallery.review.batches import Batch
+from familiar.gallery.review.questions import Remaining
 from familiar.gallery.same import album, assignments, decisions
 from familiar.gallery.same import calibration as calibrations
 from familiar.gallery.same.album import load_album
@@ -684,9 +687,13 @@ class Gallery(TableSource):
 
     # --- what is in the gallery ---------------------------------------------------------------------------------------
 
-    def counts(self) -> Counts:
-        """Count photos, faces and identities."""
-        return listing.counts(self.store)
+    def counts(self, *, species: str | None = None) -> Counts:
+        """Count photos, faces and identities.
+
+        Args:
+            species: only faces of this species, photos with such a face, and identities of which most faces are.
+        """
+        return listing.counts(self.store, species=species)
 
     def photo(self, number: int) -> GalleryPhoto:
         """Return a photo; raise NotInGallery if it does not exist.
@@ -696,15 +703,18 @@ class Gallery(TableSource):
         """
         return listing.photo(self.store, number)
 
-    def photos(self, *, after: int = 0, before: int | None = None, limit: int = 100) -> list[GalleryPhoto]:
+    def photos(
+        self, *, after: int = 0, before: int | None = None, species: str | None = None, limit: int = 100
+    ) -> list[GalleryPhoto]:
         """List photos by rising number, or with `before` by falling number.
 
         Args:
             after: only photos with a higher number.
             before: only photos with a lower number.
+            species: only photos with a face of this species.
             limit: maximum number of photos.
         """
-        return listing.photos(self.store, after=after, before=before, limit=limit)
+        return listing.photos(self.store, after=after, before=before, species=species, limit=limit)
 
     def photo_paths(self) -> list[str]:
         """List where the files of all photos were when they were enrolled."""
@@ -799,16 +809,22 @@ class Gallery(TableSource):
         return listing.identity_summary(self.store, number)
 
     def identities(
-        self, *, named: bool | None = None, after: tuple[int, int] | None = None, limit: int = 2**31 - 1
+        self,
+        *,
+        named: bool | None = None,
+        species: str | None = None,
+        after: tuple[int, int] | None = None,
+        limit: int = 2**31 - 1,
     ) -> list[IdentitySummary]:
         """List the identities, those with most faces first, then by number.
 
         Args:
             named: only those with a name, or without; None: all.
+            species: only those of which most faces are of this species.
             after: only those that follow the one with this number of faces and this number.
             limit: maximum number of identities.
         """
-        return listing.identity_summaries(self.store, named=named, after=after, limit=limit)
+        return listing.identity_summaries(self.store, named=named, species=species, after=after, limit=limit)
 
     def identity_faces(self, identity: int) -> list[AssignmentConfidence]:
         """List the faces of an identity with how sure each is, those that fit best first.
@@ -826,14 +842,15 @@ class Gallery(TableSource):
         """
         return len(load_assignments(self.store).rows_of_identity(identity))
 
-    def unassigned_faces(self, *, after: int = 0, limit: int = 100) -> list[GalleryFace]:
+    def unassigned_faces(self, *, species: str | None = None, after: int = 0, limit: int = 100) -> list[GalleryFace]:
         """List the faces without an identity by rising number, beginning after the number `after`.
 
         Args:
+            species: only faces of this species.
             after: only faces with a higher number.
             limit: maximum number of faces.
         """
-        return listing.unassigned_faces(self.store, after=after, limit=limit)
+        return listing.unassigned_faces(self.store, species=species, after=after, limit=limit)
 
     def events(self, since: int = 0, limit: int = 1_000) -> list[GalleryEvent]:
         """List what was enrolled, named, merged and undone, in order.
@@ -1289,13 +1306,44 @@ class Gallery(TableSource):
 
     # --- questions and undo -------------------------------------------------------------------------------------------
 
-    def questions(self, count: int = 10) -> list[Question]:
+    def batches(self, count: int = 10, *, species: str | None = None) -> list[Batch]:
+        """Propose batches of faces that may show one individual, those whose answers settle most first.
+
+        Each is about one identity: one without a name, or with faces that may not belong to it, or that other faces
+        and unnamed groups resemble.
+
+        Args:
+            count: maximum number of batches.
+            species: only identities of this species.
+        """
+        return batches.propose_batches(self.store, count, species=species)
+
+    def answer_batch(
+        self, batch: Batch, same: Collection[int], name: str | None = None, *, same_photo: bool = False
+    ) -> None:
+        """Apply the answer to a batch. It is one change, which `undo` reverts.
+
+        Args:
+            batch: one that `batches` proposed.
+            same: the faces of the batch that show the individual; the others do not.
+            name: of the identity from now on; None: as it is.
+            same_photo: accept that a photo shows the individual twice, as a collage or a mirror does.
+
+        Raises:
+            NotInGallery: one of the faces, or the identity, does not exist any more.
+            Contradiction: one of the faces is in another identity by now, or the name is taken or not valid.
+            SharedPhoto: a photo would show the identity twice, and `same_photo` is False.
+        """
+        batches.answer_batch(self.store, batch, same, name, same_photo=same_photo)
+
+    def questions(self, count: int = 10, *, species: str | None = None) -> list[Question]:
         """Propose questions about two faces whose answers correct the most assignments, the most useful first.
 
         Args:
             count: maximum number of questions.
+            species: only about faces of this species.
         """
-        return reviews.propose_questions(self.store, count)
+        return reviews.propose_questions(self.store, count, species=species)
 
     def answer(self, question: Question, same: bool) -> None:
         """Apply the answer to a question. It is one change, which `undo` reverts.
@@ -1310,9 +1358,18 @@ class Gallery(TableSource):
         """
         reviews.answer_question(self.store, question, same)
 
-    def answers_left(self) -> reviews.AnswersLeft:
-        """Estimate how many answers are left that matter."""
-        return reviews.estimate_answers_left(self.store)
+    def remaining(self, *, species: str | None = None) -> Remaining:
+        """Count what is not settled yet: questions that matter, groups without a name and faces in no group.
+
+        Args:
+            species: only faces and groups of this species.
+        """
+        return reviews.count_remaining(self.store, species=species)
+
+    def species(self) -> list[str]:
+        """List the species that the user or the detector named, those with most faces first."""
+        with self.store.read() as repository:
+            return repository.faces.all_species()
 
     def is_current(self, question: Question) -> bool:
         """Whether both faces are still in the identities that they were in when the question was proposed.
@@ -1524,20 +1581,30 @@ class Gallery(TableSource):
             return import_export.import_folders(self.store, path)
         return import_export.import_csv(self.store, path)
 
-    def export(self, target: Path | str, mode: Literal["link", "copy"] = "link") -> import_export.ExportResult | int:
-        """Write the identities to a CSV table, or the photos to a folder with one subfolder for each identity.
+    def export(
+        self, target: Path | str, *, link: bool = False, identity: int | str | None = None
+    ) -> import_export.ExportResult | int:
+        """Write the identities to a CSV table, or copy the photos to a folder with one subfolder for each identity.
+
+        Of several species, each has a folder of its identities' folders. The photos of a single identity lie in the
+        folder itself.
 
         Args:
             target: a file that ends in .csv, or a folder.
-            mode: for a folder: link to the photos or copy them.
+            link: for a folder: link to the photos in place of copying them.
+            identity: export only this one.
 
         Returns:
             The number of faces in the table, or what was written to the folder.
+
+        Raises:
+            NotInGallery: there is no such identity.
+            CannotWrite: the folder is not empty, or a file cannot be written.
         """
-        path = Path(target)
+        path, number = Path(target), None if identity is None else self.resolve_identity(identity)
         if path.suffix.lower() == ".csv":
-            return import_export.export_csv(self.store, path)
-        return import_export.export_folders(self.store, path, mode)
+            return import_export.export_csv(self.store, path, number)
+        return import_export.export_folders(self.store, path, link=link, identity=number)
 
     def assign_names(
         self, names: Mapping[int, str], seen: Iterable[GalleryFace], skipped: Sequence[str] = ()

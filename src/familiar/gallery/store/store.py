@@ -45,7 +45,8 @@ from familiar.neighbors.centering import Centering
 from familiar.neighbors.hnsw import erase
 
 UPLOADED_PHOTOS = "photos"  # the folder of uploaded photos, each named by its content
-_FACE_VALUES = ("faces", "centered faces", "album", "pairs in one photo")  # cached values that no decision changes
+_FACE_VALUES = ("faces", "centered faces", "measured album", "album", "pairs in one photo")
+"""Cached values that no decision changes, unless it changes what they are cached for."""
 
 T = TypeVar("T")
 
