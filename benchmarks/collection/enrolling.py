@@ -20,7 +20,7 @@ import numpy as np
 from collection.vectors import DIM, synthetic
 from familiar.core.calibration import Calibration, Threshold
 from familiar.gallery.enroll.enroll import enroll_embeddings
-from familiar.gallery.search.search import search_photos
+from familiar.gallery.search.search import search_faces
 from familiar.gallery.store.connection import DATABASE
 from familiar.gallery.store.space import Space
 from familiar.gallery.store.store import Store
@@ -95,7 +95,7 @@ def _open(folder: Path) -> tuple[float, float, float]:
     started = time.perf_counter()
     with Store.open(folder) as gallery:
         opened = time.perf_counter()
-        search_photos(gallery, query)
+        search_faces(gallery, query)
         searched = time.perf_counter()
     status = Path("/proc/self/status").read_text()
     peak = next(line for line in status.splitlines() if line.startswith("VmHWM:"))

@@ -7,6 +7,7 @@ Vectors as for `gallery.py search`. Searches of both alternate; times are median
 """
 
 import argparse
+import contextlib
 import tempfile
 import time
 from collections.abc import Callable
@@ -15,10 +16,11 @@ from pathlib import Path
 import numpy as np
 
 from collection.vectors import LFW_DECAY, synthetic
+from familiar.gallery import IndexRow
+from familiar.integrations.milvus import MilvusIndex, open_index
 from familiar.neighbors.brute_force import rerank, search
-from familiar.neighbors.milvus import WRITTEN_ROWS, MilvusIndex, Row
 
-K, EXTRA = 10, 20  # as a gallery asks
+K, EXTRA, WRITTEN_ROWS = 10, 50, 2_000  # as a gallery asks
 
 
 def main(options: list[str]) -> None:
@@ -34,9 +36,8 @@ def main(options: list[str]) -> None:
     vectors, queries = embeddings[: arguments.count], embeddings[arguments.count :]
     with tempfile.TemporaryDirectory() as folder:
         address = arguments.index or f"milvus:{Path(folder) / 'faces.db'}"
-        with MilvusIndex(address, "familiar_benchmark", vectors.shape[1]) as index:
+        with contextlib.closing(open_index(address, "familiar_benchmark", vectors.shape[1])) as index:
             index.drop()
-            index.create()
             written = seconds(lambda: write(index, vectors))
             indexed = seconds(index.flush)
             measure(index, vectors, queries)
@@ -50,7 +51,7 @@ def main(options: list[str]) -> None:
 def write(index: MilvusIndex, vectors: np.ndarray) -> None:
     for start in range(0, len(vectors), WRITTEN_ROWS):
         part = vectors[start : start + WRITTEN_ROWS]
-        index.write([Row(start + offset, vector, 0, "cat") for offset, vector in enumerate(part)])
+        index.write([IndexRow(start + offset, vector, 0, "cat") for offset, vector in enumerate(part)])
 
 
 def measure(index: MilvusIndex, vectors: np.ndarray, queries: np.ndarray) -> None:

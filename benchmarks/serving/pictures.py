@@ -16,12 +16,12 @@ from playwright.sync_api import Browser, Page, sync_playwright
 from familiar.core.files import write_atomically
 from familiar.datasets.synthetic import SyntheticSource
 from familiar.embedding.embedder import Embedder
+from familiar.gallery import Gallery
 from familiar.gallery.cluster.cluster import cluster
 from familiar.gallery.edits.corrections import name_identity
 from familiar.gallery.enroll.enroll import enroll
 from familiar.gallery.store.space import Space
 from familiar.gallery.store.store import Store
-from familiar.integrations.lost_pets.found_pets import photo_ids
 from familiar.integrations.lost_pets.register import enter_pet
 from familiar.integrations.lost_pets.reports import Report
 from familiar.photos.decoding import save_photo
@@ -93,10 +93,12 @@ def _draw_desk(root: Path, embedder: Embedder) -> tuple[Path, int]:
         for index, (name, report) in enumerate(LOST.items()):
             species, individual = ("cats", "dogs")[index % 2], index // 2
             _enter(gallery, embedder, root / name, SyntheticSource.parse(f"synthetic:{species}:9x5"), individual, 3)
-            enter_pet(gallery, photo_ids(gallery, find_photos([root / name])), name, report)
+            pets = Gallery(gallery)
+            enter_pet(pets, pets.photos_with_content(find_photos([root / name])), name, report)
         stray = Report("found", "cat", "Elm Street 17", "2026-05-03", "555-0177", "limps")
         _enter(gallery, embedder, root / "stray", SyntheticSource.parse("synthetic:cats:9x5"), 0, -2)
-        return folder, enter_pet(gallery, photo_ids(gallery, find_photos([root / "stray"])), "Stray", stray)
+        pets = Gallery(gallery)
+        return folder, enter_pet(pets, pets.photos_with_content(find_photos([root / "stray"])), "Stray", stray)
 
 
 def _enter(

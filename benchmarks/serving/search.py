@@ -21,7 +21,8 @@ from collection.vectors import synthetic
 from familiar.core.calibration import Calibration, Threshold
 from familiar.gallery.cluster.cluster import cluster
 from familiar.gallery.enroll.enroll import enroll_embeddings
-from familiar.gallery.search.search import build_index, search_identities, search_photos
+from familiar.gallery.search.folder_index import build_index
+from familiar.gallery.search.search import search_faces, search_identities
 from familiar.gallery.store.space import Space
 from familiar.gallery.store.store import Store
 from serving.server import request_json, serving
@@ -45,10 +46,10 @@ def main(options: list[str]) -> None:
         identities, queries = make_gallery(folder, arguments.count, arguments.queries, arguments.decay)
         with serving(folder) as server, Store.open(folder) as gallery:
             searches: dict[str, Callable[..., object]] = {
-                "photo": lambda query: search_photos(gallery, query, K),
+                "photo": lambda query: search_faces(gallery, query, K),
                 "identity": lambda query: search_identities(gallery, query, K),
                 "both": lambda query: (
-                    search_photos(gallery, query, K),
+                    search_faces(gallery, query, K),
                     search_identities(gallery, query, K),
                 ),
             }

@@ -15,6 +15,7 @@ from .core.errors import (
     BadDataset,
     CannotWrite,
     FamiliarError,
+    IndexUnavailable,
     SpaceMismatch,
     UnreadablePhoto,
 )
@@ -58,6 +59,10 @@ from .export.train_and_export import (
 from .gallery.gallery import (
     Gallery,
 )
+from .gallery.store.external_index import (
+    IndexRow,
+    VectorIndex,
+)
 from .neighbors.clustering import (
     cluster,
 )
@@ -75,10 +80,13 @@ __all__ = [
     "Face",
     "FamiliarError",
     "Gallery",
+    "IndexRow",
+    "IndexUnavailable",
     "Photo",
     "SpaceMismatch",
     "Threshold",
     "UnreadablePhoto",
+    "VectorIndex",
     "align",
     "build_detector",
     "cluster",

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from familiar.cli.main import main
+from familiar.cli.main import familiar
 from support.color_album import draw_photo
 
 PASSED_OVER = "2 in system folders, 1 raw file, 1 video"
@@ -25,7 +25,7 @@ def album(tmp_path: Path) -> Path:
 
 
 def call(*args: object) -> tuple[str, str]:
-    result = CliRunner().invoke(main, list(map(str, args)), catch_exceptions=False)
+    result = CliRunner().invoke(familiar, list(map(str, args)), catch_exceptions=False)
     assert result.exit_code == 0, result.output
     return result.stdout, result.stderr
 
@@ -57,7 +57,7 @@ def test_max_megapixels_holds_for_the_command(album: Path, tmp_path: Path, mean_
     monkeypatch.delenv("FAMILIAR_MAX_MEGAPIXELS", raising=False)
     options = ("--model", mean_color_bundle, "--detector", "none", "--output", tmp_path / "a.npz")
     arguments = ["embed", str(album), *map(str, options), "--max-megapixels", "0.00001"]
-    result = CliRunner().invoke(main, arguments)
+    result = CliRunner().invoke(familiar, arguments)
     assert "is more than 10 pixels: scale it down, or allow more megapixels (--max-megapixels" in result.stderr
     assert "FAMILIAR_MAX_MEGAPIXELS" not in os.environ
     output, _ = call("inspect", album, "--max-megapixels", "0.00001", "--json")

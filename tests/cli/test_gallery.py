@@ -3,6 +3,7 @@
 import io
 import json
 import re
+import webbrowser
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,8 +14,7 @@ import pytest
 from familiar.cli.commands.gallery import COMMANDS
 from familiar.gallery.edits import corrections
 from familiar.gallery.same.assignments import load_assignments, resolve_face
-from familiar.gallery.same.decisions import undo
-from familiar.gallery.search import search
+from familiar.gallery.search import folder_index
 from familiar.gallery.store.store import Store
 from support.cli import Familiar
 from support.color_album import create_gallery, draw_album, draw_photo
@@ -111,7 +111,7 @@ def test_enroll_builds_index_for_large_gallery_if_hnsw_installed(
     mean_color_bundle: Path,
     monkeypatch: pytest.MonkeyPatch,
 ):
-    monkeypatch.setattr(search, "INDEX_FROM", 7)
+    monkeypatch.setattr(folder_index, "INDEX_FROM", 7)
     enroll = ("enroll", tmp_path / "g", photos, "--model", mean_color_bundle)
     with monkeypatch.context() as patch:
         patch.setattr("familiar.gallery.search.index_update.find_spec", lambda _: None)
@@ -254,9 +254,7 @@ def test_corrections_reject_unknown_identity_face_or_bad_name(familiar: Familiar
     assert familiar("gallery", "split", clustered).code == 2
 
 
-def test_review_lists_questions_and_records_answers(
-    familiar: Familiar, clustered: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_review_lists_questions_and_what_is_open(familiar: Familiar, clustered: Path):
     questions = run_json(familiar, "review", clustered, "-n", 2)
     assert questions
     assert Path(questions[0]["first_path"]).is_file()
@@ -264,17 +262,42 @@ def test_review_lists_questions_and_records_answers(
     assert shown.out.startswith("1. ")
     assert questions[0]["second_path"] in shown.out
     assert re.match(r"1\. (does|are) .*\? \(probability \d+%\)\n", shown.out)
-    monkeypatch.setattr("sys.stdin", io.StringIO("s\nmaybe\nn\n"))
-    interactive = familiar("gallery", "review", clustered, "--interactive")
-    # Before version 8.4, click writes a space of each prompt to stdout.
-    assert interactive.out.lstrip(" ") == f"{clustered}: 1 question answered\n"
-    assert interactive.err.count("the same? y/n/s/q") >= 3
-    assert re.findall(r"(\d)\. (?:does|are)", interactive.err)[:2] == ["1", "2"], (
-        "a skipped question is not asked again"
-    )
-    assert run_json(familiar, "undo", clustered)["kind"] in {"mark different", "reject"}
-    monkeypatch.setattr("sys.stdin", io.StringIO("q\n"))
-    assert run_json(familiar, "review", clustered, "--interactive") == {"answered": 0}
+    assert re.search(r"\d+ questions? left that matter; \d+ groups? without a name; \d+ faces? in no group", shown.out)
+    assert run_json(familiar, "review", clustered, "--species", "cat") == []
+
+
+class Window(webbrowser.BaseBrowser):
+    """A browser that opens a window, if there is a screen."""
+
+    def __init__(self, screen: bool) -> None:
+        super().__init__()
+        self.screen = screen
+
+    def open(self, url: str, new: int = 0, autoraise: bool = True) -> bool:  # noqa: ARG002 - as of any browser
+        return self.screen
+
+
+@pytest.mark.parametrize(
+    ("browser", "verb"),
+    [(Window(True), "opened"), (Window(False), "open"), (webbrowser.GenericBrowser("false"), "open"), (None, "open")],
+)
+def test_interactive_review_opens_the_page_of_questions_or_prints_its_address(
+    familiar: Familiar,
+    clustered: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    browser: webbrowser.BaseBrowser | None,
+    verb: str,
+):
+    def find() -> webbrowser.BaseBrowser:
+        if browser is None:
+            raise webbrowser.Error("could not locate runnable browser")
+        return browser
+
+    monkeypatch.setattr("webbrowser.get", find)
+    monkeypatch.setattr("uvicorn.Server.run", lambda *_: None)  # as after Ctrl+C at once
+    result = familiar("gallery", "review", clustered, "--interactive")
+    assert re.search(rf": {verb} http://127\.0\.0\.1:\d+/questions in a browser; Ctrl\+C ends\n", result.err)
+    assert familiar("gallery", "review", clustered, "--interactive", "--json").code == 2
 
 
 def test_undo_of_a_given_change_undoes_no_other(familiar: Familiar, clustered: Path):
@@ -301,15 +324,6 @@ def overtake(monkeypatch: pytest.MonkeyPatch, folder: Path, answer: str, change:
             return super().readline(*arguments)
 
     monkeypatch.setattr("sys.stdin", Terminal(answer))
-
-
-def test_answer_about_faces_that_another_program_changed_is_refused(
-    familiar: Familiar, clustered: Path, monkeypatch: pytest.MonkeyPatch
-):
-    overtake(monkeypatch, clustered, "n\nq\n", undo)
-    answered = familiar("gallery", "review", clustered, "--interactive")
-    assert "not possible: the faces of this question have changed since it was listed" in answered.err
-    assert run_json(familiar, "stats", clustered)["decisions"] == []
 
 
 def test_identity_that_grew_while_the_user_was_asked_is_not_erased(
@@ -460,7 +474,7 @@ def test_bad_sidecars_are_reported(familiar: Familiar, clustered: Path, photos: 
         (("export",), "--output and --xmp"),
         (("export", "--xmp", "--output", "a.csv"), "--output and --xmp"),
         (("export", "--output", "a.csv", "--in-place"), "--in-place is for --xmp"),
-        (("export", "--xmp", "--copy"), "--copy is for folders"),
+        (("export", "--xmp", "--link"), "--link and --identity are for --output"),
     ],
 )
 def test_import_and_export_refuse_options_that_exclude_each_other(
@@ -491,9 +505,9 @@ def test_import_restores_names_from_exported_csv_and_folders(
     assert "nothing in it could be imported" in fails(familiar, "import", clustered, tmp_path / "w.csv")
     assert "line 1" in fails(familiar, "import", clustered, photos / "red1.png")
     assert "not empty" in fails(familiar, "export", clustered, "-o", tmp_path / "out")
-    assert familiar("gallery", "export", clustered, "-o", tmp_path / "w.csv", "--copy").code == 2
+    assert familiar("gallery", "export", clustered, "-o", tmp_path / "w.csv", "--link").code == 2
     photos.rename(tmp_path / "elsewhere")
-    assert "skipped " in familiar("gallery", "export", clustered, "-o", tmp_path / "copies", "--copy").err
+    assert "skipped " in familiar("gallery", "export", clustered, "-o", tmp_path / "copies").err
 
 
 # --- the remembered model and detector ----------------------------------------------------------------------------

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from familiar.gallery import Gallery
 from familiar.gallery.store.store import Store
 from familiar.integrations.lost_pets.reports import find_pet
 from support.cli import Familiar
@@ -95,7 +96,7 @@ def test_saved_pet_remembers_what_it_is_not(familiar: Familiar, missing: Path, m
     (pet,) = match("found.png", "--save", "Stray", "--found-at", "Elm Street", "--found-on", "2026-05-02")
     assert (names(pet)[0], pet["identity"]) == ("Red", 4)
     with Store.open(missing) as gallery:
-        report = find_pet(gallery, 4).report
+        report = find_pet(Gallery(gallery), 4).report
         assert (report.status, report.location, report.reported_on) == ("found", "Elm Street", "2026-05-02")
     (pet,) = match("found.png", "--not", "Red")
     assert pet["not"] == [{"identity": 3, "name": "Red"}]

@@ -82,11 +82,11 @@ def run(line: str) -> str:
         del arguments[index : index + 2]
     if arguments[0] == "verify" and "person-nano" in arguments:  # the drawn cats are no people
         arguments += ["--detector", "none"]
-    if arguments[0] == "serve":
+    if arguments[0] == "serve" or "--interactive" in arguments:
         return served_page(arguments)
     if arguments[0] == "watch":
         return first_event([argument for argument in arguments if argument not in (">", "events.jsonl")])
-    result = CliRunner().invoke(familiar, arguments, input="same\nquit\n" if "--interactive" in arguments else None)
+    result = CliRunner().invoke(familiar, arguments)
     assert result.exit_code == 0, (line, result.output, result.exception)
     return result.output
 

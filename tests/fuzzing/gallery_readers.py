@@ -32,9 +32,10 @@ def _prepare_labels(folder: Path) -> Read:
 
 
 def _prepare_register(folder: Path) -> Read:
+    from familiar.gallery import Gallery
     from familiar.integrations.lost_pets.register_table import import_register
 
-    gallery = _gallery(folder)
+    gallery = Gallery(_gallery(folder))
     return reading_file(folder / "register.csv", lambda path: import_register(gallery, path))
 
 

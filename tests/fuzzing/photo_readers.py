@@ -80,8 +80,8 @@ def _photos(*prefixes: str) -> list[bytes]:
 
 def _prepare_xmp(_: Path) -> Read:
     from familiar.core.types import Box
-    from familiar.photos.metadata.regions import Region
-    from familiar.photos.metadata.xmp import add_names, extension_id, has_names, read_regions
+    from familiar.integrations.xmp.packet import add_names, extension_id, has_names, read_regions
+    from familiar.integrations.xmp.regions import Region
 
     regions = [Region(Box(0.1, 0.2, 0.3, 0.5), "Mia"), Region(Box(0.6, 0.2, 0.8, 0.5), "Tom")]
 
@@ -99,10 +99,10 @@ def _prepare_xmp(_: Path) -> Read:
 
 def _prepare_sidecars(folder: Path) -> Read:
     """A photo's packets, its sidecar and Picasa's file, as `familiar gallery import --from-metadata` reads them."""
-    from familiar.gallery.transfer.photo_metadata import PhotoContent
-    from familiar.gallery.transfer.sidecars import read_limited
+    from familiar.integrations.xmp import picasa
+    from familiar.integrations.xmp.content import PhotoContent
+    from familiar.integrations.xmp.sidecars import read_limited
     from familiar.photos.decoding import read_metadata, read_photo_bytes
-    from familiar.photos.metadata import picasa
 
     sidecar = folder / "photo.jpg.xmp"
 
@@ -121,7 +121,7 @@ def _prepare_sidecars(folder: Path) -> Read:
 
 
 def _prepare_jpeg_packets(_: Path) -> Read:
-    from familiar.photos.metadata.jpeg import differs_only_in_packet, read_extended_packet, read_packet, replace_packet
+    from familiar.integrations.xmp.jpeg import differs_only_in_packet, read_extended_packet, read_packet, replace_packet
 
     def read(data: bytes) -> None:
         read_packet(data)
@@ -134,7 +134,7 @@ def _prepare_jpeg_packets(_: Path) -> Read:
 
 
 def _jpegs_with_packets() -> list[bytes]:
-    from familiar.photos.metadata.jpeg import replace_packet
+    from familiar.integrations.xmp.jpeg import replace_packet
 
     jpegs = _photos("jpeg", "mpo")
     payload = b"http://ns.adobe.com/xmp/extension/\0" + b"0123456789ABCDEF0123456789ABCDEF" + bytes(8) + b"<x/>"

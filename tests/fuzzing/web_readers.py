@@ -44,7 +44,7 @@ def _mutate_cursor(data: bytes, dice: Random) -> bytes:
 
 
 def _prepare_entries(_: Path) -> Read:
-    from familiar.web.immich.entries import parse_entries
+    from familiar.integrations.immich.entries import parse_entries
 
     return lambda data: parse_entries(data.decode("utf-8", "replace"))
 
@@ -54,7 +54,7 @@ def _prepare_requests(folder: Path) -> Read:
     from starlette.testclient import TestClient
 
     from familiar.gallery.cluster.cluster import cluster
-    from familiar.web.immich.app import ImmichSettings, make_immich_app
+    from familiar.web.immich import ImmichSettings, make_immich_app
     from familiar.web.server import make_app
     from familiar.web.service import Service
     from familiar.web.settings import Settings

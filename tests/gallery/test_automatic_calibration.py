@@ -22,7 +22,7 @@ from familiar.gallery.same.calibration import (
     reset_calibration,
 )
 from familiar.gallery.same.decisions import undo
-from familiar.gallery.search.search import search_identities, search_photos, verify
+from familiar.gallery.search.search import search_faces, search_identities, verify
 from familiar.gallery.search.statistics import gallery_statistics
 from familiar.gallery.store.store import Store
 from familiar.gallery.transfer import migrate
@@ -179,7 +179,7 @@ def test_reading_writes_nothing(uncalibrated: Store):
     confirm_individual(uncalibrated, 1, 5)
     reset_calibration(uncalibrated)
     revision, query = uncalibrated.revision, close_together([1])[0]
-    search_photos(uncalibrated, query)
+    search_faces(uncalibrated, query)
     search_identities(uncalibrated, query)
     assert verify(uncalibrated, query, 1).same is None
     propose_questions(uncalibrated)

@@ -11,7 +11,7 @@ from familiar.core.errors import NothingToMeasure
 from familiar.gallery.cluster.cluster import cluster
 from familiar.gallery.edits import corrections
 from familiar.gallery.same.calibration import calibrate, calibration, clustering_calibration, reset_calibration
-from familiar.gallery.search.search import search_identities, search_photos
+from familiar.gallery.search.search import search_faces, search_identities
 from familiar.gallery.store.store import Store
 from familiar.metrics.calibration import calibrate as fit_calibration
 from support.small_gallery import (
@@ -56,13 +56,13 @@ def test_clustering_and_search_use_calibration_until_reset(gallery: Store):
     assert identity_of(gallery, 16) == 1
     unknown = close_together([0, 0, 0, 0, 0, 1])[0]
     assert not any(match.known for match in search_identities(gallery, unknown))
-    (hit,) = search_photos(gallery, unknown, 1)
+    (hit,) = search_faces(gallery, unknown, 1)
     assert hit.probability is not None
     assert hit.probability < 0.5
     reset_calibration(gallery)
     assert calibration(gallery) == SPACE.calibration
     assert sum(match.probability or 0 for match in search_identities(gallery, unknown)) > 0.9
-    assert search_photos(gallery, unknown, 1)[0].probability > 0.9
+    assert search_faces(gallery, unknown, 1)[0].probability > 0.9
 
 
 def test_rejects_too_few_confirmed_pairs(folder: Path):

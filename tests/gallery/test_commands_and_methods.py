@@ -16,7 +16,7 @@ METHODS = {
     "search": ("search", "identify"),
     "verify": ("verify",),
     "cluster": ("cluster",),
-    "review": ("questions", "answer", "answers_left"),
+    "review": ("questions", "remaining"),
     "name": ("name",),
     "confirm": ("confirm",),
     "merge": ("merge",),
@@ -32,8 +32,8 @@ METHODS = {
     "repair": ("repair",),
     "backup": ("backup",),
     "restore": ("restore",),
-    "import": ("import_labels", "import_xmp"),
-    "export": ("export", "export_xmp"),
+    "import": ("import_labels",),
+    "export": ("export",),
     "index": ("update_index",),
 }
 LOST_PETS = {"register"}  # the register of lost pets is no part of the gallery

@@ -18,10 +18,11 @@ from click.testing import CliRunner
 
 from familiar.cli.main import familiar
 from familiar.client import Client
-from familiar.gallery.search import search as search_module
+from familiar.gallery.search import folder_index
 from familiar.gallery.store.photos import PhotoRow
 from familiar.gallery.store.store import Store
 from familiar.gallery.transfer.check import check
+from familiar.integrations.milvus import open_index
 from support.drawn_cats import draw_cats
 from support.privacy_page import unlisted_files
 from support.traces import files_with, forms_of_bytes, forms_of_text, forms_of_vector
@@ -147,7 +148,7 @@ def slices(path: Path | bytes) -> set[bytes]:
 @pytest.mark.parametrize("index", ["hnsw", pytest.param("milvus", marks=pytest.mark.exhaustive)])
 def test_forgotten_cat_leaves_no_trace(album: Album, index: str, monkeypatch: pytest.MonkeyPatch):
     pytest.importorskip({"hnsw": "usearch", "milvus": "pymilvus"}[index])
-    monkeypatch.setattr(search_module, "INDEX_FROM", 1)
+    monkeypatch.setattr(folder_index, "INDEX_FROM", 1)
     drawn, folder = album.root / "drawn" / "cat-0", album.root / "album"
     album.run("gallery", "enroll", "album", "photos", *NO_DETECTOR)
     album.run("gallery", "split", "album", *map(str, album.faces_of_the_cat()), "--name", EARLIER_NAME)
@@ -219,7 +220,7 @@ def test_forgotten_cat_leaves_no_trace(album: Album, index: str, monkeypatch: py
     assert files_with(album.written, secrets) == set()
     assert [path for path in unlisted_files(folder, "The gallery's folder") if "index.db" not in path] == []
     assert unlisted_files(album.root / "home", "On the same machine, elsewhere") == []
-    with Store.open(folder) as gallery:
+    with Store.open(folder, open_index) as gallery:
         assert check(gallery).problems == ()
         assert len(gallery.faces().ids) == 10
     assert list(folder.glob("damaged-*")) == []

@@ -116,7 +116,7 @@ def test_labels_and_exports(album: Gallery, tmp_path: Path):
     album.name(1, "Tim")
     assert album.import_labels(tmp_path / "faces.csv").faces >= 3
     assert "Tom" in members(album)
-    album.export(tmp_path / "sorted", mode="copy")
+    album.export(tmp_path / "sorted")
     assert album.import_labels(tmp_path / "sorted").skipped is not None
     assert album.check().problems == ()
 

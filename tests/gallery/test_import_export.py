@@ -1,23 +1,26 @@
 """Exporting identity labels from one gallery and importing them into another."""
 
+import csv
 import errno
 import os
 import shutil
 import unicodedata
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
 
-from familiar.core.errors import BadDataset, CannotWrite
+from familiar.core.errors import BadDataset, CannotWrite, NotInGallery
 from familiar.gallery.cluster.cluster import cluster
 from familiar.gallery.edits import corrections
+from familiar.gallery.gallery import Gallery
 from familiar.gallery.same.assignments import load_assignments, resolve_face, resolve_identity
 from familiar.gallery.same.decisions import decisions, undo
 from familiar.gallery.store.store import Store
 from familiar.gallery.transfer.import_export import (
     COLUMNS,
+    ExportResult,
     export_csv,
     export_folders,
     import_csv,
@@ -206,14 +209,14 @@ def test_folder_export_and_import_restore_identities(
     cluster(gallery)
     corrections.name_identity(gallery, int(load_assignments(gallery).identity[0]), "Rosa/Ro: .")
     photos[4].unlink()
-    exported = export_folders(gallery, tmp_path / "linked")
+    exported = export_folders(gallery, tmp_path / "linked", link=True)
     assert (exported.photos, exported.identities, exported.missing) == (6, 2, (str(photos[4]),))
     (number,) = (label for label in faces_by_label(gallery) if label.startswith("#"))
     assert {path.name for path in (tmp_path / "linked").iterdir()} == {"Rosa_Ro_", number}
     assert (tmp_path / "linked" / "Rosa_Ro_" / "red3.png").readlink() == photos[2]
-    export_folders(gallery, tmp_path / "copied", "copy")
+    export_folders(gallery, tmp_path / "copied")
     with pytest.raises(CannotWrite, match="not empty"):
-        export_folders(gallery, tmp_path / "copied", "copy")
+        export_folders(gallery, tmp_path / "copied")
     for path in photos[:4]:
         path.unlink()  # the copies have the same content, which identifies them
     with create_gallery(tmp_path / "fresh", mean_color_bundle, sorted((tmp_path / "copied").rglob("*1.png"))) as fresh:
@@ -263,9 +266,9 @@ def test_folder_export_goes_on_after_a_photo_that_cannot_be_copied_unless_the_di
     monkeypatch.setattr(shutil, "copy2", copy_one)
     if error == errno.ENOSPC:
         with pytest.raises(CannotWrite, match="No space left"):
-            export_folders(gallery, tmp_path / "copied", "copy")
+            export_folders(gallery, tmp_path / "copied")
         return
-    assert export_folders(gallery, tmp_path / "copied", "copy").skipped == (
+    assert export_folders(gallery, tmp_path / "copied").skipped == (
         f"{photos[0]}: cannot be copied (Permission denied)",
     )
     names = {path.name for path in (tmp_path / "copied" / "Rosa").iterdir()}
@@ -311,3 +314,47 @@ def test_exported_folders_are_read_back_as_the_names_that_they_stand_for(
         folder.rename(folder.with_name(unicodedata.normalize("NFD", folder.name)))  # as macOS has it
     assert import_folders(gallery, tmp_path / "out").skipped == ()
     assert faces_by_label(gallery) == before
+
+
+def set_species(gallery: Store, species: Mapping[str, str | None]) -> None:
+    """Set the species of the faces in photos, by the photo's name."""
+    with gallery.write() as repository:
+        for face in repository.faces.rows():
+            label = species.get(Path(face.path).name)
+            repository.connection.execute("UPDATE faces SET species = ? WHERE id = ?", (label, face.face))
+
+
+def test_folders_and_table_of_several_species_tell_them_apart(gallery: Store, tmp_path: Path, photos: list[Path]):
+    rows = [f"{photos[0]},Mia", f"{photos[1]},Mia", f"{photos[2]},Anna", f"{photos[3]},Bo"]
+    import_csv(gallery, table(tmp_path / "names.csv", "path,name", *rows))
+    set_species(gallery, {"red1.png": "cat", "red2.png": "cat", "red3.png": "person"})
+    before = faces_by_label(gallery)
+    exported = export_folders(gallery, tmp_path / "out")
+    assert (exported.photos, exported.identities) == (4, 3)
+    assert {str(path.relative_to(tmp_path / "out")) for path in (tmp_path / "out").rglob("*.png")} == {
+        "cats/Mia/red1.png",
+        "cats/Mia/red2.png",
+        "people/Anna/red3.png",
+        f"others/Bo/{photos[3].name}",
+    }
+    assert import_folders(gallery, tmp_path / "out").skipped == ()
+    assert faces_by_label(gallery) == before, "cats is no name"
+    export_csv(gallery, tmp_path / "all.csv")
+    with (tmp_path / "all.csv").open() as file:
+        species = {Path(row["path"]).name: row["species"] for row in csv.DictReader(file)}
+    assert (species["red1.png"], species["red3.png"], species[photos[3].name]) == ("cat", "person", "")
+
+
+def test_photos_of_one_identity_are_exported_into_the_folder_itself(gallery: Store, tmp_path: Path, photos: list[Path]):
+    rows = [f"{photos[0]},Mia", f"{photos[1]},Mia", f"{photos[2]},Anna"]
+    import_csv(gallery, table(tmp_path / "names.csv", "path,name", *rows))
+    album = Gallery(gallery)
+    exported = album.export(tmp_path / "mia", identity="Mia")
+    assert isinstance(exported, ExportResult)
+    assert (exported.photos, exported.identities) == (2, 1)
+    files = sorted((tmp_path / "mia").iterdir())
+    assert [path.name for path in files] == ["red1.png", "red2.png"]
+    assert not any(path.is_symlink() for path in files), "a link on another disk leads nowhere"
+    assert album.export(tmp_path / "mia.csv", identity="Mia") == 2
+    with pytest.raises(NotInGallery):
+        album.export(tmp_path / "none", identity="Nobody")

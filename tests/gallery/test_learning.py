@@ -14,6 +14,7 @@ from familiar.gallery.same.decisions import decisions, undo
 from familiar.gallery.same.learning import learned_rows
 from familiar.gallery.store.store import Store
 from familiar.gallery.transfer.repair import repair
+from familiar.neighbors.album import AlbumEstimate, AlbumWhitening, measure_album
 from support.small_gallery import DIM, enroll_vectors
 
 EACH = 6
@@ -152,3 +153,16 @@ def test_repaired_gallery_has_learned_what_it_had(lit: Store):
         assert len(learned_faces(repaired)) == 5 * EACH
         confirm(repaired, range(5, 10))
         assert len(learned_faces(repaired)) == 10 * EACH
+
+
+def test_answers_do_not_measure_the_whole_album_again(lit: Store, monkeypatch: pytest.MonkeyPatch):
+    calls: list[int] = []
+
+    def count(embeddings: np.ndarray, threshold: float) -> tuple[AlbumWhitening, AlbumEstimate] | None:
+        calls.append(len(embeddings))
+        return measure_album(embeddings, threshold)
+
+    monkeypatch.setattr("familiar.gallery.same.album.measure_album", count)
+    confirm(lit, range(12))
+    assert load_album(lit).main.learned_individuals >= 5
+    assert calls == [len(load_assignments(lit).identity)], "once, though it has learned twice"

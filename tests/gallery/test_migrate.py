@@ -21,7 +21,7 @@ from familiar.gallery.edits.manual_faces import delete_face, set_face_box
 from familiar.gallery.enroll.enroll import enroll
 from familiar.gallery.same.calibration import calibrate, calibration, clustering_calibration
 from familiar.gallery.same.decisions import decisions, undo
-from familiar.gallery.search.search import search_photos
+from familiar.gallery.search.search import search_faces
 from familiar.gallery.store.space import Space
 from familiar.gallery.store.store import Store
 from familiar.gallery.transfer import migrate as migrate_module
@@ -132,7 +132,7 @@ def test_compatible_longer_model_searches_at_once_and_takes_the_gallery_over(
     album.check_space(*longer.metadata.space, to_compare=True)
     queries = embed_photos(longer, pets).embeddings
     for row in (0, 7, 23):
-        (hit,) = search_photos(album, album.truncate(queries[row : row + 1])[0], 1)
+        (hit,) = search_faces(album, album.truncate(queries[row : row + 1])[0], 1)
         assert hit.path == str(pets[row])
         assert hit.similarity == pytest.approx(1, abs=1e-4)
     enroll_vectors(album, album.faces().unit_rows()[:1])  # without a photo
@@ -140,9 +140,9 @@ def test_compatible_longer_model_searches_at_once_and_takes_the_gallery_over(
     assert album.space.embedding_dim == dim + 8
     np.testing.assert_allclose(album.faces().embeddings[:24], queries, atol=1e-4)
     assert not album.faces().embeddings[24, dim:].any()
-    (hit,) = search_photos(album, album.faces().unit_rows()[24], 1)
+    (hit,) = search_faces(album, album.faces().unit_rows()[24], 1)
     assert hit.path == "photo 0.jpg"
-    assert [each.path for each in search_photos(album, normalize(queries[:1, :dim])[0], 2)][:1] == [str(pets[0])]
+    assert [each.path for each in search_faces(album, normalize(queries[:1, :dim])[0], 2)][:1] == [str(pets[0])]
     assert unmigrated_rows(album).keys() == before.keys()
 
 

@@ -9,7 +9,6 @@ import pytest
 
 from familiar.core.errors import Contradiction, GalleryBusy, NotInGallery
 from familiar.core.gallery_types import Question
-from familiar.detection.detectors import WholePhoto
 from familiar.embedding.embedder import Embedder
 from familiar.gallery import gallery as gallery_module
 from familiar.gallery.cluster import cluster as cluster_module
@@ -27,10 +26,7 @@ from familiar.gallery.same.decisions import decisions, undo
 from familiar.gallery.store import connection as connection_module
 from familiar.gallery.store.space import Space
 from familiar.gallery.store.store import Store
-from familiar.gallery.transfer import import_export, migrate, xmp_import
-from familiar.integrations.lost_pets import found_pets, register_table
-from familiar.integrations.lost_pets.register import set_reports
-from familiar.integrations.lost_pets.reports import Report
+from familiar.gallery.transfer import import_export, migrate
 from support.small_gallery import (
     draw_individuals,
     embedder_returning,
@@ -108,11 +104,6 @@ def table_of(gallery: Store, text: str) -> Path:
             "load",
             lambda gallery: import_export.import_csv(gallery, table_of(gallery, "path,name\nphoto 0.jpg,Tom\n")),
         ),
-        (
-            register_table,
-            "resolve_identity",
-            lambda gallery: register_table.import_register(gallery, table_of(gallery, "name,place\n#1,here\n")),
-        ),
     ],
 )
 def test_nobody_writes_between_the_reading_and_the_writing(
@@ -124,18 +115,6 @@ def test_nobody_writes_between_the_reading_and_the_writing(
     assert not any("other" in name for name in load_assignments(clustered).names.values())
     elsewhere(clustered, rename_all)  # afterwards it may
     assert load_assignments(clustered).names[1] == "other 1"
-
-
-def test_marking_a_found_pet_as_different_is_about_the_pet_that_it_is_now(
-    album: Store, embedder: Embedder, pets: list[Path], monkeypatch: pytest.MonkeyPatch
-):
-    enroll(album, embedder, pets[:6])
-    lost, pet = (corrections.split(album, faces).identity for faces in ([1, 2, 3], [4, 5, 6]))
-    set_reports(album, {lost: Report("lost"), pet: Report("found")})
-    outcomes = wait_after(monkeypatch, album, found_pets, "known_pets")
-    found_pets.search_found_pet(album, embedder, "pet", pets[3:6], WholePhoto(), dismissed=[lost])
-    assert outcomes == [GalleryBusy]
-    assert decisions(album, 1)[0].kind == "mark different"
 
 
 # --- what takes long reads first, and is refused if that does not hold any more ---------------------------------------
@@ -165,7 +144,7 @@ def move_first_box(other: Store) -> None:
 
 
 @pytest.mark.parametrize("change", [delete_first_face, move_first_box])
-@pytest.mark.parametrize("source", ["folders", "metadata"])
+@pytest.mark.parametrize("source", ["folders", "names"])
 def test_labels_of_faces_that_changed_during_the_import_are_refused(
     clustered: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str, change: Callable
 ):
@@ -180,11 +159,10 @@ def test_labels_of_faces_that_changed_during_the_import_are_refused(
         if source == "folders":
             import_export.import_folders(clustered, tmp_path / "import")
         else:
-            boxes = import_export._PhotoLookup.load(clustered).faces
-            xmp_import.assign_labels(clustered, {1: "Mia"}, boxes, [])
+            gallery = Gallery(clustered)
+            gallery.assign_names({1: "Mia"}, gallery.faces())
 
-    module = import_export if source == "folders" else xmp_import
-    change_before_write(monkeypatch, module, "assign_labels", lambda: elsewhere(clustered, change))
+    change_before_write(monkeypatch, import_export, "assign_labels", lambda: elsewhere(clustered, change))
     with pytest.raises(Contradiction, match="another program changed or deleted face 1 during the import"):
         import_labels()
     assert load_assignments(clustered).names == {}
@@ -297,11 +275,14 @@ def test_changes_of_others_and_new_faces_refuse_nothing(clustered: Store):
         cluster(other)
 
     assert refusal(clustered, change) == ""
-    changed_report = {1: Report("lost", note="new")}
-    assert refusal(clustered, lambda other: set_reports(other, changed_report)) == ""
-    set_reports(clustered, {1: Report()})
-    message = refusal(clustered, lambda other: set_reports(other, changed_report), attributes=True)
-    assert message.startswith("#1 was changed at "), "it counts where the report is corrected"
+
+    def note(other: Store, text: str = "new") -> None:
+        Gallery(other).set_attributes(1, {"note": text})
+
+    assert refusal(clustered, note) == ""
+    note(clustered, "before")
+    message = refusal(clustered, note, attributes=True)
+    assert message.startswith("#1 was changed at "), "it counts where the attributes are corrected"
 
 
 def test_faces_of_another_identity_than_the_one_shown_are_refused(clustered: Store):

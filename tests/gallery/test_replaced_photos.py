@@ -10,16 +10,14 @@ import pytest
 
 from familiar.core.errors import Contradiction, FamiliarError, NotInGallery
 from familiar.embedding.embedder import Embedder
+from familiar.gallery import Gallery
 from familiar.gallery.edits import corrections
 from familiar.gallery.edits.forget import forget_photos
 from familiar.gallery.enroll.enroll import EnrollResult, enroll, enroll_embeddings
-from familiar.gallery.gallery import Gallery
 from familiar.gallery.same.assignments import load_assignments, resolve_face
 from familiar.gallery.store.store import Store
 from familiar.gallery.transfer.check import check
 from familiar.gallery.transfer.import_export import export_csv, export_folders, import_csv, import_folders
-from familiar.gallery.transfer.xmp_export import export_xmp
-from familiar.gallery.transfer.xmp_import import import_xmp
 from support.color_album import SquareDetector, create_gallery, draw_photo
 
 
@@ -91,7 +89,7 @@ def test_path_belongs_to_the_photo_whose_content_is_there(replaced: Store, photo
 
 
 def test_folders_have_no_photo_of_another_individual(replaced: Store, photo: Path, tmp_path: Path):
-    result = export_folders(replaced, tmp_path / "out", "copy")
+    result = export_folders(replaced, tmp_path / "out")
     assert [str(path.relative_to(tmp_path / "out")) for path in (tmp_path / "out").rglob("*.png")] == [
         "Gerd/" + photo.name
     ]
@@ -106,15 +104,6 @@ def test_exported_table_is_imported_again(replaced: Store, tmp_path: Path):
     assert names(replaced) == {}
     result = import_csv(replaced, tmp_path / "names.csv")
     assert (result.faces, result.skipped, names(replaced)) == (2, (), before)
-
-
-def test_names_of_a_replaced_photo_are_removed_from_the_sidecar(gallery: Store, mean_color_bundle: Path, photo: Path):
-    assert export_xmp(gallery).sidecars == 1
-    draw_photo(photo, "green")
-    enroll_again(gallery, mean_color_bundle, photo)
-    result = export_xmp(gallery)
-    assert (result.removed, result.faces) == (1, 0)
-    assert [error.partition(": ")[0] for error in result.skipped] == [f"{photo} (replaced, photo 1)"]
 
 
 def test_forgetting_by_path_or_number_erases_one_photo(replaced: Store, photo: Path):
@@ -157,18 +146,14 @@ def test_edit_of_a_replaced_photo_keeps_its_faces(replaced: Store, mean_color_bu
 # --- the file was replaced, and the gallery does not know yet --------------------------------------------------------
 
 
-@pytest.mark.parametrize("mode", ["link", "copy"])
+@pytest.mark.parametrize("link", [True, False])
 @pytest.mark.parametrize("unnoticed", [False, True])
-def test_changed_file_is_not_exported(mode, unnoticed: bool, gallery: Store, photo: Path, tmp_path: Path):
+def test_changed_file_is_not_exported(link: bool, unnoticed: bool, gallery: Store, photo: Path, tmp_path: Path):
     overwrite_unnoticed(photo) if unnoticed else draw_photo(photo, "green")
-    result = export_folders(gallery, tmp_path / "out", mode)
+    result = export_folders(gallery, tmp_path / "out", link=link)
     assert not list((tmp_path / "out").iterdir())
     assert (result.photos, result.missing) == (0, ())
     assert result.skipped[0].startswith(f"{photo}: has changed since it was enrolled; ")
-    export = export_xmp(gallery)
-    assert export.faces == 0
-    assert "has changed since it was enrolled" in export.skipped[0]
-    assert "has changed since it was enrolled" in import_xmp(gallery, [photo]).skipped[0]
 
 
 @pytest.mark.parametrize("unnoticed", [False, True])

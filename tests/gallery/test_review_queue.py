@@ -8,12 +8,13 @@ from familiar.core.vectors import normalize
 from familiar.gallery.cluster.cluster import cluster
 from familiar.gallery.edits import corrections
 from familiar.gallery.review import candidates
+from familiar.gallery.review.batches import propose_batches
 from familiar.gallery.review.candidates import SAME_BY_MERGE
 from familiar.gallery.review.questions import (
-    MIN_GAIN,
+    Remaining,
     answer_question,
+    count_remaining,
     doubtful_identities,
-    estimate_answers_left,
     propose_questions,
 )
 from familiar.gallery.same.album import unknown_uncertainty
@@ -137,15 +138,18 @@ def test_yes_confirms_both_parts_which_are_not_asked_about_again(gallery: Store)
     assert not [question for question in propose_questions(gallery) if question.kind == "split"]
 
 
-def test_answers_left_count_the_questions_that_matter(gallery: Store):
-    assert estimate_answers_left(gallery).expected == 0
-    two_in_one(gallery)
-    answers = estimate_answers_left(gallery)
-    matter = sum(question.expected_gain >= MIN_GAIN for question in propose_questions(gallery, 1000))
-    assert 0 < matter <= answers.low <= answers.expected <= answers.high
-    while questions := [each for each in propose_questions(gallery) if each.expected_gain >= MIN_GAIN]:
-        answer_question(gallery, questions[0], same=(questions[0].first_face <= 5) == (questions[0].second_face <= 5))
-    assert estimate_answers_left(gallery).expected == 0
+def test_remaining_counts_questions_groups_and_faces(gallery: Store):
+    assert count_remaining(gallery) == Remaining(0, 0, 0, 0)
+    enroll_vectors(gallery, np.repeat(row_at(1, 0, 1), 4, axis=0))
+    (similar, _) = enroll_vectors(gallery, np.concatenate([row_at(0.5, 0, 1), row_at(1, 9, 10)]), "one")
+    cluster(gallery)
+    assert [similar] == [face for batch in propose_batches(gallery) for face in batch.candidates]
+    assert count_remaining(gallery) == Remaining(questions=1, unnamed=1, unassigned=2, covered=1)
+    corrections.name_identity(gallery, 1, "Mia", confirm=True)
+    remaining = count_remaining(gallery)
+    assert (remaining.unnamed, remaining.unassigned) == (0, 2), "both faces are in no group, whatever is asked"
+    corrections.move(gallery, [similar], 1)
+    assert count_remaining(gallery) == Remaining(questions=0, unnamed=0, unassigned=1, covered=0)
 
 
 @pytest.mark.parametrize(("sizes", "kind"), [((2, 2), "merge"), ((1, 2), "move"), ((2, 1), "move"), ((1, 1), "split")])

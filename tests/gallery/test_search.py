@@ -15,13 +15,13 @@ from familiar.core.vectors import normalize
 from familiar.gallery.cluster.cluster import cluster
 from familiar.gallery.edits import corrections, forget
 from familiar.gallery.same.assignments import load_assignments
+from familiar.gallery.search import folder_index
 from familiar.gallery.search import search as search_module
 from familiar.gallery.search.filters import Filter
+from familiar.gallery.search.folder_index import build_index, open_index
 from familiar.gallery.search.search import (
-    build_index,
-    open_index,
+    search_faces,
     search_identities,
-    search_photos,
     verify,
     verify_pair,
 )
@@ -38,13 +38,13 @@ def random_rows(count: int, seed: int = 0) -> np.ndarray:
 
 @pytest.mark.parametrize("gallery", ["float32", "float16"], indirect=True)
 @pytest.mark.parametrize("k", [1, 7, 99])
-def test_search_photos_returns_nearest_faces_in_order(gallery: Store, k: int):
+def test_search_faces_returns_nearest_faces_in_order(gallery: Store, k: int):
     stored = random_rows(50)
     enroll_vectors(gallery, stored)
     query = random_rows(1, seed=1)[0]
     similarity = normalize(gallery.faces().unit_rows()) @ query
     order = np.argsort(-similarity)[:k]
-    hits = search_photos(gallery, query, k)
+    hits = search_faces(gallery, query, k)
     assert [hit.face for hit in hits] == (order + 1).tolist()
     np.testing.assert_allclose([hit.similarity for hit in hits], similarity[order], atol=1e-6)
     assert hits[0].path == f"photo {order[0]}.jpg"
@@ -92,10 +92,10 @@ def described(gallery: Store) -> Store:
 )
 def test_returns_only_hits_that_pass_the_filter(described: Store, only: Filter, faces: set[int]):
     query = random_rows(1, seed=3)[0]
-    hits = search_photos(described, query, 20, only=only)
+    hits = search_faces(described, query, 20, only=only)
     assert {hit.face for hit in hits} == faces
     assert [hit.similarity for hit in hits] == sorted((hit.similarity for hit in hits), reverse=True)
-    through_prefix = search_photos(described, query, 20, only=only, prefix=8)
+    through_prefix = search_faces(described, query, 20, only=only, prefix=8)
     assert [hit.face for hit in through_prefix] == [hit.face for hit in hits]
     known = {hit.identity for hit in hits if hit.identity is not None}
     assert {match.identity for match in search_identities(described, query, only=only)} == known
@@ -105,19 +105,19 @@ def test_prefix_candidates_are_ranked_by_full_embeddings(gallery: Store):
     stored = random_rows(400)
     enroll_vectors(gallery, stored)
     query = random_rows(1, seed=1)[0]
-    hits = search_photos(gallery, query, 3, prefix=8)
+    hits = search_faces(gallery, query, 3, prefix=8)
     short = normalize(stored[:, :8]) @ normalize(query[None, :8])[0]
     candidates = np.argsort(-short)[:4]  # 1 % of the faces
     expected = candidates[np.argsort(-(stored[candidates] @ query))][:3]
     assert [hit.face for hit in hits] == (expected + 1).tolist()
     np.testing.assert_allclose([hit.similarity for hit in hits], stored[expected] @ query, atol=1e-6)
     with pytest.raises(ValueError, match=r"must be one of the model's \(16, 8\), got 5"):
-        search_photos(gallery, query, prefix=5)
+        search_faces(gallery, query, prefix=5)
 
 
 def test_rejects_invalid_queries(gallery: Store):
     query = random_rows(1)[0]
-    for search in (search_photos, search_identities):
+    for search in (search_faces, search_identities):
         with pytest.raises(ValueError, match="k must be at least 1, got 0"):
             search(gallery, query, 0)
         with pytest.raises(ValueError, match="needs embeddings of 8 or 16 dimensions, got 5"):
@@ -139,15 +139,15 @@ def test_shorter_queries_are_compared_with_the_first_components(gallery: Store):
     enroll_vectors(gallery, stored)
     query = normalize(random_rows(1, seed=1)[:, :8])[0]
     similarity = normalize(stored[:, :8]) @ query
-    hits = search_photos(gallery, query, 5)
+    hits = search_faces(gallery, query, 5)
     assert [hit.face - 1 for hit in hits] == np.argsort(-similarity)[:5].tolist()
     np.testing.assert_allclose([hit.similarity for hit in hits], np.sort(similarity)[:-6:-1], atol=2e-3)
     assert {hit.probability for hit in hits} == {None}, "the model was not calibrated at this length"
     calibrated_at_8(gallery)
-    hits = search_photos(gallery, query, 5)
+    hits = search_faces(gallery, query, 5)
     odds = np.exp(30.0 * np.array([hit.similarity for hit in hits]) - 9.0) / 200
     np.testing.assert_allclose([hit.probability for hit in hits], odds / (1 + odds), rtol=1e-5)
-    only = search_photos(gallery, query, 5, only=Filter(identities=(3,)))
+    only = search_faces(gallery, query, 5, only=Filter(identities=(3,)))
     assert only == []
 
 
@@ -178,7 +178,7 @@ def test_shorter_queries_are_less_the_species_means_at_their_length(folder: Path
     with Store.create(folder, replace(SPACE, species_means=means)) as centered:
         enroll_vectors(centered, rows)
         query = normalize(rows[7:8, :8])[0]
-        hit, *_ = search_photos(centered, query, 1)
+        hit, *_ = search_faces(centered, query, 1)
         expected = Centering.fit(normalize(rows[:, :8]), means.rows()[:, :8])
         assert hit.face == 8
         assert centered.faces_at(8).centerings != ()
@@ -187,8 +187,8 @@ def test_shorter_queries_are_less_the_species_means_at_their_length(folder: Path
 
 def test_empty_gallery_returns_no_hits(gallery: Store):
     query = random_rows(1)[0]
-    assert search_photos(gallery, query) == []
-    assert search_photos(gallery, query, prefix=8) == []
+    assert search_faces(gallery, query) == []
+    assert search_faces(gallery, query, prefix=8) == []
     assert search_identities(gallery, query) == []
 
 
@@ -312,11 +312,11 @@ def test_concurrent_enrollment_and_deletion_do_not_break_search(gallery, folder,
 
     monkeypatch.setattr(search_module, "filter_mask", enroll_then_filter)
     monkeypatch.setattr(search_module, "_hits", forget_then_read)
-    matches = search_photos(gallery, random_rows(1, seed=1)[0], only=Filter(until="9999"))
+    matches = search_faces(gallery, random_rows(1, seed=1)[0], only=Filter(until="9999"))
     assert matches == []
     monkeypatch.setattr(search_module, "filter_mask", filter_mask)
-    assert len(search_photos(gallery, random_rows(1, seed=1)[0])) == 5  # all faces of the snapshot
-    assert len(search_photos(Store.open(folder), random_rows(1, seed=1)[0])) == 5
+    assert len(search_faces(gallery, random_rows(1, seed=1)[0])) == 5  # all faces of the snapshot
+    assert len(search_faces(Store.open(folder), random_rows(1, seed=1)[0])) == 5
 
 
 # The index
@@ -326,7 +326,7 @@ def test_concurrent_enrollment_and_deletion_do_not_break_search(gallery, folder,
 def indexed(gallery: Store, monkeypatch: pytest.MonkeyPatch) -> Store:
     """Three hundred faces, enough for an index here, and their index."""
     pytest.importorskip("usearch")
-    monkeypatch.setattr(search_module, "INDEX_FROM", 300)
+    monkeypatch.setattr(folder_index, "INDEX_FROM", 300)
     enroll_vectors(gallery, random_rows(300))
     build_index(gallery)
     return gallery
@@ -341,7 +341,7 @@ def test_fresh_index_returns_exact_similarities(indexed: Store, monkeypatch: pyt
     monkeypatch.setattr(search_module.brute_force, "search", None)  # an exact search would fail
     for seed in range(5):
         query = random_rows(1, seed=seed + 10)[0]
-        hits = search_photos(indexed, query, 10)
+        hits = search_faces(indexed, query, 10)
         # The order of the threads that build an index decides its shape, so it rarely misses a face.
         assert len({hit.face for hit in hits} & {*exact_nearest(indexed, query, 10)}) >= 9
         stored = indexed.faces().unit_rows()[[hit.face - 1 for hit in hits]]
@@ -355,14 +355,14 @@ def test_stale_index_is_never_used(indexed: Store, folder):
     assert open_index(indexed) is index, "corrections change no face"
     (new,) = enroll_vectors(indexed, query[None], "more")
     assert open_index(indexed) is None
-    assert search_photos(indexed, query, 1)[0].face == new
+    assert search_faces(indexed, query, 1)[0].face == new
     build_index(indexed)
     assert open_index(indexed) is not None
-    assert search_photos(indexed, query, 1)[0].face == new
+    assert search_faces(indexed, query, 1)[0].face == new
     forget.forget_identity(indexed, corrections.split(indexed, [new]).identity)
     assert not (folder / INDEX_FILE).exists()
     assert open_index(indexed) is None
-    assert new not in [hit.face for hit in search_photos(indexed, query, 300)]
+    assert new not in [hit.face for hit in search_faces(indexed, query, 300)]
 
 
 def test_ignores_the_index_of_another_gallery(indexed: Store, tmp_path, folder):

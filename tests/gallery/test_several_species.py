@@ -25,7 +25,7 @@ from familiar.gallery.same.assignments import load_assignments
 from familiar.gallery.same.calibration import calibrate, calibration, own_calibrations, reset_calibration
 from familiar.gallery.same.decisions import undo
 from familiar.gallery.search.listing import face_confidences
-from familiar.gallery.search.search import Filter, search_identities, search_photos, verify, verify_pair
+from familiar.gallery.search.search import Filter, search_faces, search_identities, verify, verify_pair
 from familiar.gallery.store.space import Space
 from familiar.gallery.store.store import Store
 from familiar.gallery.transfer.migrate import migrate
@@ -121,7 +121,7 @@ def test_clusters_and_matches_as_a_gallery_of_each_species_would(
             for name in ("mean", "best", "probability"):
                 values = ([getattr(match, name) for match in matches] for matches in (matches_of_both, expected))
                 np.testing.assert_allclose(*values, atol=1e-5)
-            hits, alone_hits = search_photos(both, row, 5), search_photos(single, apart[0], 5)
+            hits, alone_hits = search_faces(both, row, 5), search_faces(single, apart[0], 5)
             np.testing.assert_allclose(
                 [hit.similarity for hit in hits], [hit.similarity for hit in alone_hits], atol=1e-5
             )
@@ -129,10 +129,10 @@ def test_clusters_and_matches_as_a_gallery_of_each_species_would(
 
 def test_search_never_returns_faces_of_another_part(routed: Store):
     enroll_vectors(routed, np.concatenate([as_cats(draw_individuals([3])), as_dogs(draw_individuals([4]))]))
-    hits = search_photos(routed, as_cats(-draw_individuals([1]))[0], 10)  # negative similarities are below zero
+    hits = search_faces(routed, as_cats(-draw_individuals([1]))[0], 10)  # negative similarities are below zero
     assert {hit.face for hit in hits} == {1, 2, 3}
-    assert {hit.face for hit in search_photos(routed, as_dogs(draw_individuals([1]))[0], 10)} == {4, 5, 6, 7}
-    assert search_photos(routed, as_dogs(draw_individuals([1]))[0], 10, only=Filter(species="cat")) == []
+    assert {hit.face for hit in search_faces(routed, as_dogs(draw_individuals([1]))[0], 10)} == {4, 5, 6, 7}
+    assert search_faces(routed, as_dogs(draw_individuals([1]))[0], 10, only=Filter(species="cat")) == []
     assert search_identities(routed, as_dogs(draw_individuals([1]))[0]) == []
 
 

@@ -15,7 +15,7 @@ from familiar.gallery.cluster.cluster import cluster
 from familiar.gallery.edits import corrections
 from familiar.gallery.enroll.enroll import enroll
 from familiar.gallery.same.calibration import calibrate, calibration
-from familiar.gallery.search.search import search_identities, search_photos, verify, verify_pair
+from familiar.gallery.search.search import search_faces, search_identities, verify, verify_pair
 from familiar.gallery.store.space import Space
 from familiar.gallery.store.store import Store
 from familiar.gallery.transfer.migrate import migrate
@@ -52,7 +52,7 @@ def test_similarities_are_less_the_means_of_the_gallery(gallery: Store):
     enroll_vectors(gallery, CATS)
     query = close_together([1, 1], seed=5)[1]
     expected = centered(CATS, CATS) @ centered(query[None], CATS)[0]
-    hits = search_photos(gallery, query, 24)
+    hits = search_faces(gallery, query, 24)
     np.testing.assert_allclose([hit.similarity for hit in hits], np.sort(expected)[::-1], atol=2e-3)
     assert {hit.face for hit in hits[:6]} == set(range(7, 13)), "the second cat"
     np.testing.assert_allclose(gallery.stored_faces().unit_rows(), CATS, atol=1e-3)

@@ -8,7 +8,7 @@ from familiar.gallery.cluster.cluster import cluster
 from familiar.gallery.edits import corrections
 from familiar.gallery.same.assignments import resolve_face
 from familiar.gallery.same.decisions import undo
-from familiar.gallery.search import search
+from familiar.gallery.search import folder_index
 from familiar.gallery.search.statistics import MAX_DECISIONS, gallery_statistics
 from support.color_album import create_gallery, draw_album, draw_photo
 
@@ -49,7 +49,7 @@ def test_gallery_statistics_report_identities_counts_and_decisions(
         assert len(gallery_statistics(gallery).decisions) == MAX_DECISIONS == 5
         undo(gallery)
 
-        monkeypatch.setattr(search, "INDEX_FROM", 8)
+        monkeypatch.setattr(folder_index, "INDEX_FROM", 8)
         assert not gallery_statistics(gallery).indexed
-        search.build_index(gallery)
+        folder_index.build_index(gallery)
         assert gallery_statistics(gallery).indexed

@@ -15,14 +15,13 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from familiar.core.errors import Contradiction, NotInGallery
 from familiar.core.vectors import normalize
+from familiar.gallery import Gallery
 from familiar.gallery.cluster.cluster import cluster
 from familiar.gallery.edits import corrections, manual_faces
 from familiar.gallery.edits.forget import forget_identity, forget_photos
 from familiar.gallery.review.questions import answer_question, propose_questions
 from familiar.gallery.same.decisions import decisions, undo
 from familiar.gallery.store.store import Store
-from familiar.integrations.lost_pets import register
-from familiar.integrations.lost_pets.reports import Report, find_pet
 from support.property_tests import expensive
 from support.small_gallery import (
     DECISION_TABLES,
@@ -40,7 +39,7 @@ NAMES = ("Mia", "Tom", "Lia")
 TABLES = (*DECISION_TABLES, "domains", "faces")
 LEFT_PX = (0, 30, 100)  # of boxes drawn by hand; the first two overlap too much for one photo
 INDEX = st.integers(0, 1000)  # used modulo the number of choices
-REPORTS = st.builds(Report, st.sampled_from(["lost", "found", "home"]), note=st.text(max_size=5))
+RECORDS = st.dictionaries(st.sampled_from(["note", "place"]), st.text(max_size=5))
 
 
 class DecisionMachine(RuleBasedStateMachine):
@@ -100,7 +99,7 @@ class DecisionMachine(RuleBasedStateMachine):
             assert _confirmed(before) <= _confirmed(after)
         if action is cluster:
             assert [row for row in before["identities"] if row[1]] == [row for row in after["identities"] if row[1]]
-        elif action not in (corrections.merge, answer_question, register.reunite):
+        elif action not in (corrections.merge, answer_question):
             assert {row[0] for row in before["identities"] if row[1]} <= {row[0] for row in after["identities"]}
         return True
 
@@ -196,27 +195,21 @@ class DecisionMachine(RuleBasedStateMachine):
         remaining = {(question.first_face, question.second_face) for question in propose_questions(self.gallery, 100)}
         assert not answered & remaining
 
-    @rule(index=INDEX, report=REPORTS)
-    def report_pet(self, index: int, report: Report) -> None:
+    @rule(index=INDEX, record=RECORDS)
+    def note(self, index: int, record: dict[str, str]) -> None:
         number = self._identity(index)
-        self._decide(register.set_reports, {number: report})
-        assert find_pet(self.gallery, number).report == report
+        self._decide(lambda store: Gallery(store).set_attributes(number, record))
+        assert Gallery(self.gallery).attributes(number) == ([record] if record else [])
 
     @rule(first=INDEX, second=INDEX)
-    def dismiss_pet(self, first: int, second: int) -> None:
-        pets = self._identity(first), self._identity(second)
-        if self._decide(register.dismiss, *pets):
-            assert pets[1] in register.dismissed_pets(self.gallery, pets[0])
-            assert self._decide(register.reconsider, *pets)
-            assert pets[1] not in register.dismissed_pets(self.gallery, pets[0])
-
-    @rule(first=INDEX, second=INDEX)
-    def reunite_pets(self, first: int, second: int) -> None:
-        lost, other = self._identity(first), self._identity(second)
-        assume(lost != other)
-        self._decide(register.set_reports, {lost: Report("lost"), other: Report("found")})
-        if self._decide(register.reunite, lost, other):
-            assert find_pet(self.gallery, lost).report.status == "home"
+    def tell_identities_apart(self, first: int, second: int) -> None:
+        numbers = self._identity(first), self._identity(second)
+        faces = [face.face for face in Gallery(self.gallery).faces(identity=numbers[0])]
+        assume(numbers[0] != numbers[1] and faces)
+        assert self._decide(corrections.reject, faces, numbers[1])
+        assert numbers[1] in Gallery(self.gallery).different_identities(numbers[0])
+        assert self._decide(corrections.unmark_different, *numbers)
+        assert numbers[1] not in Gallery(self.gallery).different_identities(numbers[0])
 
     @rule(index=INDEX, axis=st.integers(0, 4), left_px=st.sampled_from(LEFT_PX))
     def add_face(self, index: int, axis: int, left_px: int) -> None:

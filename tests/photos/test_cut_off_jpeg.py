@@ -34,7 +34,7 @@ def encoded(mode: str = "RGB", kind: str = "JPEG", size: tuple[int, int] = (1024
     return content.getvalue()
 
 
-@pytest.mark.parametrize("options", JPEGS, ids=str)
+@pytest.mark.parametrize("options", JPEGS, ids=lambda options: "-".join(options) or "plain")
 @pytest.mark.parametrize("cut", [1, 2])
 @pytest.mark.parametrize("min_side_px", [None, 100])
 def test_jpeg_without_end_marker_is_complete(options: dict, cut: int, min_side_px: int | None, caplog):
@@ -45,7 +45,7 @@ def test_jpeg_without_end_marker_is_complete(options: dict, cut: int, min_side_p
     assert not caplog.records
 
 
-@pytest.mark.parametrize("options", JPEGS, ids=str)
+@pytest.mark.parametrize("options", JPEGS, ids=lambda options: "-".join(options) or "plain")
 def test_jpeg_that_lacks_few_pixels_is_taken_with_a_warning(options: dict, caplog):
     data = encoded(**options)
     cut = data[: -len(data) // 600]
@@ -56,7 +56,7 @@ def test_jpeg_that_lacks_few_pixels_is_taken_with_a_warning(options: dict, caplo
     assert (level, text[:45]) == (logging.WARNING, "a.jpg: the end of the file is missing, with 0")
 
 
-@pytest.mark.parametrize("options", JPEGS, ids=str)
+@pytest.mark.parametrize("options", JPEGS, ids=lambda options: "-".join(options) or "plain")
 @pytest.mark.parametrize("share", [0.03, 0.3, 0.6, 0.97])
 def test_jpeg_that_lacks_pixels_says_what_to_do(options: dict, share: float):
     data = encoded(**options)

@@ -24,17 +24,12 @@ UPDATE faces SET landmarks_px = randomblob(40), left_px = id / 7.0 WHERE id % 4 
 INSERT INTO events (happened_at, kind, identity_id, body) VALUES ('2024-05-01T12:00:00Z', 'name', 3, '{}');
 UPDATE gallery SET next_space = '{}';
 INSERT INTO next_embeddings SELECT id, 'photo', embedding FROM faces WHERE id < 20;
-INSERT INTO missing_photos VALUES (3, '2024-05-01T12:00:00Z');
-INSERT INTO skipped_files VALUES (x'2f70', 5, 6, 7);
-INSERT INTO watch_events (happened_at, kind, photo_id, body, is_complete, token)
-VALUES ('2024-05-01T12:00:00Z', 'enrolled', 3, '{}', 1, 'abc');
-INSERT INTO watch_deliveries VALUES ('stdout', 0);
-UPDATE gallery SET watched_identity = 24;
+INSERT INTO notes (topic, photo_id, body, faces) VALUES ('program', 3, '{"a": 1}', '[]');
 """
 
 
 def create_gallery_with_every_table(folder: Path) -> None:
-    """Create a gallery of 24 individuals with an undo log, reports, an unfinished migration and notes of a watch."""
+    """Create a gallery of 24 individuals with an undo log, reports, an unfinished migration and notes of a program."""
     SCENARIOS["merge"].prepare(folder, folder)
     with Store.open(folder) as gallery:
         merge(gallery, 1, [2])

@@ -25,6 +25,7 @@ from familiar.client.connection import ServerError
 from familiar.core.errors import FamiliarError
 from familiar.core.gallery_types import Question
 from familiar.core.types import Photo
+from familiar.detection.detectors import WholePhoto
 from familiar.embedding.embedder import Embedder
 from familiar.gallery.enroll.enroll import enroll
 from familiar.gallery.gallery import Gallery
@@ -34,8 +35,7 @@ from familiar.gallery.search.listing import counts
 from familiar.gallery.store import automatic_copies, store
 from familiar.gallery.store.connection import DATABASE, Connection, connect
 from familiar.gallery.store.store import Store
-from familiar.integrations.watch.settings import WatchSettings, watch_lock
-from familiar.integrations.watch.watch import FolderWatch
+from familiar.integrations.watch.watch import FolderWatch, WatchSettings, watch_lock
 from familiar.photos.decoding import save_photo
 from familiar.web.settings import Settings
 from support.color_album import SquareDetector
@@ -312,12 +312,12 @@ class WatchWriter(Writer):
         self.photos = task.root / "watched"
         self.photos.mkdir(exist_ok=True)
         (self.photos / "never empty.txt").touch()
-        gallery = self.running.enter_context(Store.open(self.folder))
+        gallery = self.running.enter_context(Gallery.open(self.folder, Embedder(self.model_file, threads=1)))
         self.running.enter_context(watch_lock(self.folder))
         self.seconds = 0.0
-        model, settings = Embedder(self.model_file, threads=1), WatchSettings(SETTLE_SECONDS, poll_seconds=10.0)
+        settings = WatchSettings(SETTLE_SECONDS, poll_seconds=10.0)
         self.watch = FolderWatch(
-            gallery, model, None, [self.photos], settings, on_event=lambda _: None, clock=lambda: self.seconds
+            gallery, WholePhoto(), [self.photos], settings, on_event=lambda _: None, clock=lambda: self.seconds
         )
         self.watch.start()
 

@@ -43,8 +43,8 @@ def text_of(answer: Answer) -> str:
     return " ".join(re.sub(r"<[^>]*>", " ", main).replace("\N{NO-BREAK SPACE}", " ").split())
 
 
-def post_search(client: TestClient, photo: Path, name: str = "query.png") -> Answer:
-    return client.post("/search", files={"photo": (name, photo.read_bytes())})
+def post_search(client: TestClient, photo: Path, name: str = "query.png", species: str = "") -> Answer:
+    return client.post("/search", files={"photo": (name, photo.read_bytes())}, data={"species": species})
 
 
 def post_compare(client: TestClient, first: Path, second: Path, name: str = "query.png") -> Answer:

@@ -4,6 +4,7 @@ import zlib
 from pathlib import Path
 
 from familiar.datasets.synthetic import SyntheticPhoto
+from familiar.gallery import Gallery
 from familiar.gallery.edits import corrections
 from familiar.gallery.store.store import Store
 from familiar.integrations.lost_pets.register import set_reports
@@ -19,7 +20,7 @@ def add_pet(gallery: Store, axis: int, photos: int, name: str, report: Report | 
     embeddings = draw_individuals([0] * axis + [photos], seed=zlib.crc32(name.encode()))
     identity = corrections.split(gallery, enroll_vectors(gallery, embeddings, name), name).identity
     if report is not None:
-        set_reports(gallery, {identity: report})
+        set_reports(Gallery(gallery), {identity: report})
     return identity
 
 

@@ -9,9 +9,11 @@ from collections.abc import Sequence
 
 
 def served_page(arguments: Sequence[str]) -> str:
-    """Start a server on a free port and return its start page."""
-    command = [sys.executable, "-m", "familiar", *map(os.path.expanduser, arguments), "--port", "0"]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as server:
+    """Start a server on a free port and return its start page; no browser is opened."""
+    port = ["--port", "0"] if arguments[0] == "serve" else []  # the others choose a free one
+    command = [sys.executable, "-m", "familiar", *map(os.path.expanduser, arguments), *port]
+    environment = os.environ | {"BROWSER": "false"}
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment) as server:
         try:
             assert server.stderr is not None
             printed = ""

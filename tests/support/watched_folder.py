@@ -5,13 +5,12 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
 
+from familiar.detection.detectors import WholePhoto
 from familiar.embedding.embedder import Embedder
-from familiar.gallery.store.space import Space
-from familiar.gallery.store.store import Store
-from familiar.integrations.watch import events
+from familiar.gallery import Gallery
+from familiar.integrations.watch import events, outbox
 from familiar.integrations.watch.events import Event
-from familiar.integrations.watch.settings import WatchSettings
-from familiar.integrations.watch.watch import FolderWatch
+from familiar.integrations.watch.watch import FolderWatch, WatchSettings
 from support.color_album import draw_photo
 
 SETTLE_SECONDS = 2.0
@@ -23,11 +22,11 @@ class Notices:
     works = True
 
     def __init__(self) -> None:
-        self.paths: set[str] = set()
+        self.is_changed = False
 
-    def take(self) -> tuple[set[str], bool]:
-        paths, self.paths = self.paths, set()
-        return paths, False
+    def take(self) -> bool:
+        is_changed, self.is_changed = self.is_changed, False
+        return is_changed
 
     def restart(self) -> None:
         """Nothing to begin anew."""
@@ -47,7 +46,7 @@ class WatchedFolder:
         self.photos = folder / "photos"
         self.photos.mkdir()
         self.embedder = Embedder(bundle, threads=1)
-        self.gallery = Store.create(folder / "gallery", Space.from_metadata(self.embedder.metadata))
+        self.gallery = Gallery.create(folder / "gallery", self.embedder)
         self.settings = settings or WatchSettings(SETTLE_SECONDS, poll_seconds=10.0)
         self.events: list[Event] = []
         self.notes: list[str] = []
@@ -59,12 +58,11 @@ class WatchedFolder:
     def restart(self) -> None:
         """Start another watch, which knows only the database; the earlier one is as dead as if it had been killed."""
         self.gallery.close()
-        self.gallery = Store.open(self.gallery.folder)
-        self.gallery._connection.execute("PRAGMA synchronous = OFF")  # tests need not wait for the disk
+        self.gallery = Gallery.open(self.gallery.folder, self.embedder)
+        self.gallery.store._connection.execute("PRAGMA synchronous = OFF")  # tests need not wait for the disk
         self.watch = FolderWatch(
             self.gallery,
-            self.embedder,
-            None,
+            WholePhoto(),
             [self.photos],
             self.settings,
             on_event=self._report,
@@ -130,9 +128,10 @@ class WatchedFolder:
 
     def rows(self) -> dict[int, tuple[str, bytes, bool]]:
         """Return path, SHA-256 and whether it is missing, of each photo of the gallery."""
-        with self.gallery.read() as repository:
-            missing = dict(repository.watched_files.missing())
-            return {row.photo: (row.path, row.sha256, row.photo in missing) for row in repository.photos.rows()}
+        with self.gallery.read():
+            missing = outbox.missing_photos(self.gallery)
+            photos = self.gallery.photos_to_search(without_face=False)
+        return {row.photo: (row.path, row.sha256, row.photo in missing) for row in photos}
 
 
 def unique(reported: Iterable[Event]) -> list[Event]:

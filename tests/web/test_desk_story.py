@@ -10,11 +10,11 @@ from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page, expect
 
 from familiar.embedding.embedder import Embedder
+from familiar.gallery import Gallery
 from familiar.gallery.enroll.enroll import enroll
 from familiar.gallery.store.space import Space
 from familiar.gallery.store.store import Store
 from familiar.gallery.transfer.import_export import import_folders
-from familiar.integrations.lost_pets.register import dismissed_pets
 from familiar.integrations.lost_pets.reports import list_pets
 from familiar.photos.listing import find_photos
 from familiar.web.settings import Settings
@@ -128,9 +128,11 @@ def test_shelter_plays_through_its_found_pets(
             assert page.evaluate("document.documentElement.scrollWidth") <= width
         assert console == []
         with Store.open(folder) as gallery:
-            assert len(list_pets(gallery, "home")) == found_lost
-            assert len(list_pets(gallery, "lost")) == lost - found_lost
-            assert [len(dismissed_pets(gallery, pet.identity)) for pet in list_pets(gallery, "found")] == [1] * unknown
+            assert len(list_pets(Gallery(gallery), "home")) == found_lost
+            assert len(list_pets(Gallery(gallery), "lost")) == lost - found_lost
+            assert [
+                len(Gallery(gallery).different_identities(pet.identity)) for pet in list_pets(Gallery(gallery), "found")
+            ] == [1] * unknown
 
 
 @pytest.mark.exhaustive
@@ -149,4 +151,4 @@ def test_desk_works_without_javascript(
         page.get_by_role("button", name="This is the one: cat-0").click()
         expect(message).to_have_text("Home again: cat-0.")
         with Store.open(tmp_path / "missing") as gallery:
-            assert [pet.name for pet in list_pets(gallery, "home")] == ["cat-0"]
+            assert [pet.name for pet in list_pets(Gallery(gallery), "home")] == ["cat-0"]

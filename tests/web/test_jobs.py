@@ -23,7 +23,7 @@ from familiar.detection.detectors import WholePhoto
 from familiar.embedding.embedder import Embedder
 from familiar.gallery import EnrollResult, Gallery
 from familiar.gallery.same.decisions import decisions, undo
-from familiar.gallery.search import listing, search
+from familiar.gallery.search import folder_index, listing
 from familiar.gallery.store import connection as connection_module
 from familiar.gallery.store.connection import DATABASE, connect
 from familiar.gallery.store.store import Store
@@ -511,10 +511,10 @@ def test_job_builds_index_for_large_gallery(
     service: Service, more: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
 ):
     pytest.importorskip("usearch")
-    monkeypatch.setattr(search, "INDEX_FROM", 5)
+    monkeypatch.setattr(folder_index, "INDEX_FROM", 5)
     assert taken_in(service, more).faces
     with Store.open(folder) as gallery:
-        assert search.open_index(gallery) is not None
+        assert folder_index.open_index(gallery) is not None
 
 
 @contextlib.contextmanager

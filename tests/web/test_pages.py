@@ -156,7 +156,7 @@ def test_undo_form_names_last_decision_and_return_page(client: TestClient, folde
 
 
 def test_each_decision_kind_has_undo_text():
-    decision_call = re.compile(r'with decision\((?:store|gallery), "([^"]+)"')
+    decision_call = re.compile(r'with (?:decision\(store, |gallery\.decision\()"([^"]+)"')
     package = Path(decisions.__file__).parents[2]
     files = [*package.joinpath("gallery").rglob("*.py"), *package.joinpath("integrations").rglob("*.py")]
     decision_kinds = {kind for path in files for kind in decision_call.findall(path.read_text())}

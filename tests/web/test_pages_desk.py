@@ -10,10 +10,10 @@ from starlette.testclient import TestClient
 
 from familiar.gallery import Gallery
 from familiar.gallery.edits.corrections import name_identity
-from familiar.gallery.search import search
+from familiar.gallery.search import folder_index
 from familiar.gallery.store.model_reference import NO_REFERENCE
 from familiar.gallery.store.store import Store
-from familiar.integrations.lost_pets.register import dismissed_pets, set_reports
+from familiar.integrations.lost_pets.register import set_reports
 from familiar.integrations.lost_pets.reports import Pet, Report, list_pets
 from familiar.web.settings import Limits, Settings
 from support.color_album import draw_photo
@@ -33,7 +33,7 @@ def folder(folder: Path) -> Path:
     with Store.open(folder) as gallery:
         name_identity(gallery, 1, "Ruby")
         name_identity(gallery, 2, "Emma")
-        set_reports(gallery, {1: ELM})
+        set_reports(Gallery(gallery), {1: ELM})
     return folder
 
 
@@ -45,7 +45,7 @@ def photo(tmp_path: Path) -> Path:
 
 def pets(folder: Path, status: str | None = None) -> list[Pet]:
     with Store.open(folder) as gallery:
-        return list_pets(gallery, status)  # pyright: ignore[reportArgumentType]
+        return list_pets(Gallery(gallery), status)  # pyright: ignore[reportArgumentType]
 
 
 def enter(client: TestClient, *photos: Path, **fields: str) -> Answer:
@@ -95,10 +95,10 @@ def test_several_photos_and_a_name_are_optional(client: TestClient, folder: Path
 def test_entry_does_not_wait_for_an_index(
     client: TestClient, folder: Path, photo: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(search, "INDEX_FROM", 5)
+    monkeypatch.setattr(folder_index, "INDEX_FROM", 5)
     entered(client, photo)
     with Gallery.open(folder) as gallery:
-        assert search.lacks_index(gallery.store)
+        assert folder_index.lacks_index(gallery.store)
 
 
 def test_entry_is_refused_with_the_reason(client: TestClient, folder: Path, photo: Path, photos: list[Path]):
@@ -161,7 +161,7 @@ def test_not_this_one_is_remembered_until_it_is_undone(client: TestClient, folde
     answer = post(client, f"/desk/{number}/again", candidate=1)
     assert flash_of(client, answer) == "Shown again: Ruby."
     with Store.open(folder) as gallery:
-        assert dismissed_pets(gallery, number) == {2}
+        assert Gallery(gallery).different_identities(number) == {2}
 
 
 def test_reunion_closes_both_cases(client: TestClient, folder: Path, photo: Path):

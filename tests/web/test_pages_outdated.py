@@ -9,6 +9,7 @@ import httpx2
 import pytest
 from starlette.testclient import TestClient
 
+from familiar.gallery import Gallery
 from familiar.gallery.edits import corrections
 from familiar.gallery.same.decisions import decisions
 from familiar.gallery.store.store import Store
@@ -127,7 +128,7 @@ def test_an_unassigned_face_that_was_assigned_meanwhile_is_not_taken(client: Tes
 
 
 def test_a_question_about_an_individual_that_was_renamed_is_skipped(client: TestClient, gallery: Store):
-    page = client.get("/questions").text
+    page = client.get("/questions?skipped=" + "_".join(f"0-{number}" for number in range(1, 100))).text  # no batches
     fields = dict(
         re.findall(r'<input type="hidden" name="(kind|first_face|second_face|first|second)" value="(\w*)">', page)
     )
@@ -157,21 +158,21 @@ def opened_by_browser(client: TestClient, path: str, **fields: object) -> httpx2
 def test_a_form_of_the_desk_does_not_replace_what_was_entered_meanwhile(
     client: TestClient, gallery: Store, action: str, fields: dict
 ):
-    set_reports(gallery, {1: Report("lost"), 3: Report("found")})
+    set_reports(Gallery(gallery), {1: Report("lost"), 3: Report("found")})
     page = client.get("/desk/1").text
     states = states_on(page, action)
     csrf = re.search(r'action="/desk/1/report(\?csrf=[^"]*)"', page)
     if action.endswith("not"):
         corrections.split(gallery, [1], "Ada")
     else:
-        set_reports(gallery, {1: Report("lost", note="theirs")})
+        set_reports(Gallery(gallery), {1: Report("lost", note="theirs")})
     before = rows(gallery, ("identities", "assignments", "rejections"))
     answer = opened_by_browser(client, action + (unescape(csrf[1]) if csrf else ""), **fields, state=states)
     assert answer.status_code == 409
     assert rows(gallery, ("identities", "assignments", "rejections")) == before
     assert "#1 was changed at" in answer.text
     assert '<a class="button" href="/desk/1">Reload the page</a>' in answer.text
-    assert find_pet(gallery, 1).report.note in ("", "theirs")
+    assert find_pet(Gallery(gallery), 1).report.note in ("", "theirs")
 
 
 def test_the_undo_button_says_when_the_last_change_is_not_the_users(client: TestClient, gallery: Store):

@@ -12,6 +12,7 @@ from starlette.testclient import TestClient
 from familiar.core.vectors import normalize
 from familiar.gallery.cluster.cluster import cluster
 from familiar.gallery.edits import corrections
+from familiar.gallery.gallery import Gallery
 from familiar.gallery.same.assignments import load_assignments
 from familiar.gallery.same.decisions import decisions
 from familiar.gallery.store.store import Store
@@ -35,9 +36,16 @@ def doubtful(tmp_path: Path) -> Iterator[Store]:
 
 
 @pytest.fixture
-def asking(doubtful: Store) -> Iterator[TestClient]:
+def batching(doubtful: Store) -> Iterator[TestClient]:
     with make_client(Settings(gallery=doubtful.folder)) as client:
         yield client
+
+
+@pytest.fixture
+def asking(batching: TestClient, monkeypatch: pytest.MonkeyPatch) -> TestClient:
+    """As if all batches were answered: only questions about two faces are left."""
+    monkeypatch.setattr(Gallery, "batches", lambda *_arguments, **_options: [])
+    return batching
 
 
 def question_on(page: str) -> dict[str, str]:
@@ -54,7 +62,6 @@ def test_asks_most_valuable_question_first(asking: TestClient):
     page = asking.get("/questions").text
     question = question_on(page)
     assert (question["kind"], question["first"], question["second"]) == ("merge", "1", "2")
-    assert "The questions that matter most are answered" in page
     assert re.search(r'src="/api/v1/faces/\d+/image\?side=512"', page)
     assert re.search(r'href="/photos/\d+\?face=\d+"', page)
     assert "%" not in page  # a probability would sway who answers
@@ -67,7 +74,6 @@ def test_answer_is_applied_and_next_question_shown(asking: TestClient, doubtful:
     assert redirect_of(answer)[0] == "/questions"
     assert (identity_of(doubtful, 1) == identity_of(doubtful, 5)) == together
     page = asking.get(answer.headers["location"]).text
-    assert "The questions that matter most are answered" in page
     assert {question_on(page)["first"], question_on(page)["second"]} in ({"3", "4"}, {"5", "6"})
 
 
@@ -174,7 +180,7 @@ def test_asks_whether_two_faces_of_one_individual_are_the_same(asking: TestClien
         repository.connection.execute("UPDATE assignments SET by_user = 0")
     page = asking.get("/questions").text
     assert "Both in Tom: are they the same?" in page
-    assert re.search(r"About \d+ answers left that matter \(\d+ to \d+\)", page)
+    assert re.search(r"\d+ questions that matter", page)
     question = question_on(page)
     assert question["kind"] == "split"
     post(asking, "/questions", **question, same="false")
@@ -188,3 +194,76 @@ def test_reports_when_all_questions_are_answered(asking: TestClient):
     page = asking.get("/questions").text
     assert "All done." in page
     assert not question_on(page)
+
+
+# --- Batches ----------------------------------------------------------------------------------------------------------
+
+
+def batch_on(page: str) -> dict[str, list[str]]:
+    """Return the fields of the batch on a page, ticked as the page has them."""
+    fields: dict[str, list[str]] = {"same": re.findall(r'name="same" value="(\d+)"[^>]* checked', page)}
+    for name, value in re.findall(
+        r'<input type="hidden" name="(identity|member|candidate|state)" value="([^"]*)"', page
+    ):
+        fields.setdefault(name, []).append(value)
+    return fields
+
+
+def test_first_page_asks_who_the_largest_group_is_and_what_is_open(batching: TestClient, doubtful: Store):
+    page = batching.get("/questions").text
+    batch = batch_on(page)
+    assert (batch["identity"], set(batch["member"])) == (["1"], {"1", "2", "3", "4"})
+    assert batch["same"] == batch["member"], "its faces are ticked, those of the similar group are not"
+    assert [identity_of(doubtful, int(face)) for face in batch["candidate"]] == [2]
+    assert "Who is this?" in page
+    assert "3 faces" in page, "of the similar group"
+    assert "6 groups</a> have no name" in unescape(page)
+
+
+def test_batch_is_answered_at_once(batching: TestClient, doubtful: Store):
+    batch = batch_on(batching.get("/questions").text)
+    answer = post(batching, "/questions/batch", **batch | {"same": [*batch["member"], *batch["candidate"]]}, name="Mia")
+    assert redirect_of(answer)[0] == "/questions"
+    assert load_assignments(doubtful).names == {1: "Mia"}
+    assert frozenset(range(1, 8)) in groups(doubtful)
+    assert batch_on(batching.get("/questions").text)["identity"] != ["1"]
+    assert "Undo the answer" in batching.get(answer.headers["location"]).text
+
+
+def test_group_that_stays_without_a_name_is_not_asked_about_at_once_again(batching: TestClient, doubtful: Store):
+    answer = post(batching, "/questions/batch", **batch_on(batching.get("/questions").text))
+    assert redirect_of(answer)[1]["skipped"] == "0-1"
+    assert load_assignments(doubtful).names == {}
+    assert batch_on(batching.get(answer.headers["location"]).text)["identity"] != ["1"]
+
+
+def test_taken_name_asks_whether_both_are_the_same(batching: TestClient, doubtful: Store):
+    corrections.name_identity(doubtful, 5, "Mia", confirm=True)
+    answer = post(batching, "/questions/batch", **batch_on(batching.get("/questions").text), name="mia")
+    path, query = redirect_of(answer)
+    assert (path, query["identity"]) == ("/individuals/merge", "5,1")
+
+
+def test_answer_to_batch_that_is_out_of_date_changes_nothing(batching: TestClient, doubtful: Store):
+    batch = batch_on(batching.get("/questions").text)
+    corrections.merge(doubtful, 2, [1])
+    before = groups(doubtful)
+    assert flash_of(batching, post(batching, "/questions/batch", **batch, name="Mia")) == (
+        "That question was out of date; here is the next one."
+    )
+    assert (groups(doubtful), load_assignments(doubtful).names) == (before, {})
+
+
+def test_species_restricts_questions_individuals_and_photos(batching: TestClient, doubtful: Store):
+    assert 'aria-label="Species"' not in batching.get("/questions").text
+    with doubtful.write() as repository:
+        repository.connection.execute("UPDATE faces SET species = iif(id <= 7, 'person', 'dog')")
+    page = batching.get("/questions?species=dog").text
+    assert int(batch_on(page)["member"][0]) > 7
+    assert re.search(r'species=dog" aria-current="page">Dogs <span class="badge">\d', page)
+    assert 'People <span class="badge">2<' in batching.get("/individuals").text
+    listed = batching.get("/individuals?tab=unnamed&species=person").text
+    assert re.findall(r'id="individual-(\d+)"', listed) == ["1", "2"]
+    assert len(re.findall(r'id="photo-\d+"', batching.get("/album?species=dog").text)) == 8
+    answer = post(batching, "/questions/batch", **batch_on(page), name="Rex", species="dog")
+    assert redirect_of(answer)[1]["species"] == "dog"

@@ -9,6 +9,7 @@ import httpx2
 import pytest
 from starlette.testclient import TestClient
 
+from familiar.gallery import Gallery
 from familiar.gallery.cluster.cluster import cluster
 from familiar.gallery.edits import corrections
 from familiar.gallery.same.decisions import undo
@@ -84,7 +85,7 @@ def test_second_face_of_a_photo_gets_the_name_by_a_second_click(client: TestClie
 def test_pages_ask_before_a_photo_shows_one_individual_twice(
     client: TestClient, gallery: Store, path: str, fields: dict[str, object], cancel: str
 ):
-    set_reports(gallery, {1: Report(status="lost"), 2: Report(status="found")})
+    set_reports(Gallery(gallery), {1: Report(status="lost"), 2: Report(status="found")})
     if "unassigned" in path:
         unassign(gallery, [1, 5])
     before = identity_of(gallery, 1), identity_of(gallery, 5)

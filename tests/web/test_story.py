@@ -191,10 +191,33 @@ def test_browser_workflow_from_upload_to_undo(
     expect(page.get_by_role("button", name="Undo merging")).to_be_visible()
     assert groups_of("Mint") == [mint]
 
-    # Twenty questions are answered, as they are; by key and by button.
+    # Who is this, and which are the same? Each group is named at once, with what is like it.
     visit("Questions")
+    named = 0
+    while page.locator("form#batch").count():
+        identity = int(page.locator("form#batch input[name=identity]").get_attribute("value") or "")
+        ticks = page.locator("input[name=same]").all()
+        with Store.open(folder) as gallery:
+            assignments = load_assignments(gallery)
+            first = int(assignments.faces.ids[assignments.rows_of_identity(identity)[0]])
+        for tick in ticks:
+            tick.set_checked(name_of(int(tick.get_attribute("value") or "")) == name_of(first))
+        if page.get_by_label("Name of this individual").count():
+            page.get_by_label("Name of this individual").fill(name_of(first))
+        before = page.locator("form#batch").inner_html()
+        page.get_by_role("button", name="Save").click()
+        page.wait_for_function("before => document.querySelector('form#batch')?.innerHTML !== before", arg=before)
+        if "/merge" in page.url:  # another one is called so already
+            page.get_by_role("button", name=re.compile("^Yes, merge")).click()
+            expect(page).to_have_url(re.compile("/questions"))
+        named += 1
+    assert 4 <= named <= 8
+    assert {name: len(groups_of(name)) for name in HUES} == dict.fromkeys(HUES, 1)
+    assert set(shown_in(folder)) == set(HUES)
+
+    # Further questions are answered, as they are; by key and by button.
     answered = 0
-    while answered < 20:
+    while answered < 4:
         expect(page.get_by_role("heading", level=1)).to_be_visible()
         if not page.locator("input[name=first_face]").count():
             break
@@ -210,7 +233,7 @@ def test_browser_workflow_from_upload_to_undo(
             page.keyboard.press("y" if same else "n")
         page.wait_for_function("before => document.querySelector('form.answers')?.innerHTML !== before", arg=before)
         answered += 1
-    assert answered == 20
+    assert answered > 0
     assert len(groups_of("Red")) == 1
 
     # Somebody is searched for, and two photos compared.

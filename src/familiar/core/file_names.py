@@ -1,9 +1,16 @@
-"""Names of files and folders that are made from other names."""
+"""Names of files and folders: those of photos, and those that are made from other names."""
 
 import os
 
 from familiar.core.terminal_text import printable
 
+PHOTO_SUFFIXES = frozenset(
+    {
+        *(".jpg", ".jpeg", ".jfif", ".mpo", ".heic", ".heif", ".hif", ".avif"),
+        *(".png", ".webp", ".bmp", ".tif", ".tiff", ".gif", ".ppm", ".pgm"),
+    }
+)
+"""In lower case; of the files in folders that are taken for photos."""
 _MAX_BYTES = 200  # of a name that is made; a number may be appended
 _NAME_MAX_BYTES = 255  # of file systems
 

@@ -1,19 +1,19 @@
 """The class for users of the library: a photo collection and what one does with it."""
 
 import contextlib
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, TypeVar
 
 import numpy as np
 from jaxtyping import Float, Float32
 
 from familiar.core.calibration import Calibration
 from familiar.core.data_table import DataTable, TableSource
-from familiar.core.errors import NoFaceFound, NothingDetected
-from familiar.core.files import absolute_path
+from familiar.core.errors import Contradiction, NoFaceFound, NothingDetected
+from familiar.core.files import absolute_path, content_sha256
 from familiar.core.gallery_types import (
     AssignmentConfidence,
     ClusterResult,
@@ -29,6 +29,7 @@ from familiar.core.gallery_types import (
 from familiar.core.notebook import NotebookHtml
 from familiar.core.recognition_types import Hit, Match, VerificationResult
 from familiar.core.types import Crop
+from familiar.core.vectors import check_unit_rows
 from familiar.detection.detector import Detector, looked_for, not_looked_for
 from familiar.detection.detectors import CROP_DETECTORS
 from familiar.detection.faces import DetectedFaces
@@ -41,10 +42,13 @@ from familiar.gallery.edits.forget import ForgetResult, forget_identity, forget_
 from familiar.gallery.edits.identity_state import IdentityState, read_states
 from familiar.gallery.edits.propagation import similar_faces
 from familiar.gallery.enroll import gallery_model
-from familiar.gallery.enroll.enroll import EnrollResult, enroll, enroll_embeddings
+from familiar.gallery.enroll.enroll import EnrolledBatch, EnrollResult, enroll, enroll_embeddings
 from familiar.gallery.enroll.gallery_model import create_gallery, open_gallery_model
 from familiar.gallery.enroll.redetect import photos_to_search, redetect_photos
+from familiar.gallery.review import batches
 from familiar.gallery.review import questions as reviews
+from familiar.gallery.review.batches import Batch
+from familiar.gallery.review.questions import Remaining
 from familiar.gallery.same import album, assignments, decisions
 from familiar.gallery.same import calibration as calibrations
 from familiar.gallery.same.album import load_album
@@ -60,8 +64,10 @@ from familiar.gallery.search.statistics import GalleryStatistics, gallery_statis
 from familiar.gallery.search.table import EmbeddingDtype, as_unit_rows, embedding_matrix, face_table
 from familiar.gallery.store import automatic_copies, uploaded_files
 from familiar.gallery.store.connection import DATABASE
+from familiar.gallery.store.external_index import OpenIndex
 from familiar.gallery.store.identities import Attributes
 from familiar.gallery.store.model_reference import ModelReference
+from familiar.gallery.store.notes import Note
 from familiar.gallery.store.photos import PhotoRow
 from familiar.gallery.store.retention import Retention
 from familiar.gallery.store.space import Space
@@ -70,11 +76,10 @@ from familiar.gallery.transfer import import_export, migrate
 from familiar.gallery.transfer.backup import BackupResult, RestoreResult, backup, restore
 from familiar.gallery.transfer.check import CheckResult, check
 from familiar.gallery.transfer.repair import RepairResult, repair
-from familiar.gallery.transfer.xmp_export import XmpExportResult, export_xmp
-from familiar.gallery.transfer.xmp_import import import_xmp
 from familiar.photos.listing import find_photos
 
 Photos = Path | str | Iterable[Path | str]
+T = TypeVar("T")
 Query: TypeAlias = Path | str | Crop | Float32[np.ndarray, " d"]
 
 
@@ -159,6 +164,7 @@ class Gallery(TableSource):
         *,
         providers: Sequence[str] | None = None,
         backups: tuple[int, int] | None = None,
+        open_index: OpenIndex | None = None,
     ) -> "Gallery":
         """Open the gallery of a folder.
 
@@ -169,6 +175,8 @@ class Gallery(TableSource):
             providers: ONNX Runtime's, as for `Embedder`; with them the model is opened at once.
             backups: keep automatic copies of so many days and so many weeks from now on; (0, 0): make none. None: as
                 before, at first 3 and 3.
+            open_index: opens the index outside the folder, if the gallery has one (`update_index`), such as that of
+                `familiar.integrations.milvus`. None: every face is compared, and that index falls behind.
 
         Raises:
             BadBundle: there is no such model.
@@ -176,7 +184,7 @@ class Gallery(TableSource):
             CorruptGallery: the gallery is damaged.
             SpaceMismatch: the model is not the gallery's.
         """
-        gallery = Gallery(Store.open(Path(folder)))
+        gallery = Gallery(Store.open(Path(folder), open_index))
         try:
             if model is not None or providers is not None:
                 gallery.open_model(model, providers=providers)
@@ -305,12 +313,22 @@ class Gallery(TableSource):
         Args:
             query: by the gallery's model.
         """
-        return self.store.truncate_query(query)
+        return self.store.truncate(query[None])[0]
 
     @property
     def revision(self) -> int:
         """A number that rises with each change."""
         return self.store.revision
+
+    def cached(self, key: str, compute: Callable[[], T]) -> T:
+        """Return what is computed from the gallery, and computed anew only after a change.
+
+        Args:
+            key: under which it is stored in memory, for all connections to the gallery.
+            compute: called within one snapshot.
+        """
+        with self.store.read():
+            return self.store.cached(key, self.revision, compute)
 
     def detector(
         self, chosen: Detector | str | None = None, model_path: Path | None = None, *, for_query: bool = False
@@ -357,6 +375,7 @@ class Gallery(TableSource):
         flip: bool = False,
         species: str | None = None,
         on_batch: Callable[[int, EnrollResult], None] = lambda _, __: None,
+        record: Callable[[EnrolledBatch], None] | None = None,
     ) -> EnrollResult:
         """Find and embed the faces of photos, and store them. Photos that were enrolled before are skipped.
 
@@ -372,6 +391,7 @@ class Gallery(TableSource):
             flip: average each face's embedding with that of its mirror image.
             species: stored with each new face; None: what the detector says it is, if it does.
             on_batch: called after each batch with the number of photos done and the result so far.
+            record: called within the transaction of each batch with what became of its photos, to write notes with it.
 
         Returns:
             The numbers of new, known and edited photos and of new faces, and the photos that could not be read.
@@ -394,7 +414,9 @@ class Gallery(TableSource):
             known = photos_to_search(self.store, without_face=not is_other, paths=among)
         else:  # at once, so that an interrupted call goes on with the same one
             self.remember_detector(detector, detector_model)
-        result = enroll(self.store, self.embedder, paths, chosen, flip=flip, species=species, on_batch=on_batch)
+        result = enroll(
+            self.store, self.embedder, paths, chosen, flip=flip, species=species, on_batch=on_batch, record=record
+        )
         if redetect:
             result += redetect_photos(
                 self.store,
@@ -507,8 +529,9 @@ class Gallery(TableSource):
     def _embed_query(
         self, query: Query, detector: Detector | str | None, face: int | None, *, flip: bool
     ) -> Float32[np.ndarray, " d"]:
-        """Return the embedding of a query, which may be one already."""
+        """Return the embedding of a query, which may be one already. Raises ValueError if that is no unit vector."""
         if isinstance(query, np.ndarray):
+            check_unit_rows(query[None])
             return query
         if isinstance(query, Crop):
             self.check_model(self.embedder)
@@ -555,9 +578,8 @@ class Gallery(TableSource):
             UnreadablePhoto, NoFaceFound: the photo cannot be embedded.
             ValueError: `k` or `prefix` is not valid, or the embedding is not a unit vector of the gallery's length.
         """
-        return searches.search_photos(
-            self.store, self._embed_query(query, detector, face, flip=flip), k, only=only, prefix=prefix
-        )
+        embedding = self._embed_query(query, detector, face, flip=flip)
+        return searches.search_faces(self.store, embedding, k, only=only, prefix=prefix)
 
     def identify(
         self,
@@ -586,7 +608,8 @@ class Gallery(TableSource):
             UnreadablePhoto, NoFaceFound: the photo cannot be embedded.
             ValueError: `k` is below 1, or the embedding is not a unit vector of the gallery's length.
         """
-        return searches.search_identities(self.store, self._embed_query(query, detector, face, flip=flip), k, only=only)
+        embedding = self._embed_query(query, detector, face, flip=flip)
+        return searches.search_identities(self.store, embedding, k, only=only)
 
     def verify(
         self,
@@ -664,9 +687,13 @@ class Gallery(TableSource):
 
     # --- what is in the gallery ---------------------------------------------------------------------------------------
 
-    def counts(self) -> Counts:
-        """Count photos, faces and identities."""
-        return listing.counts(self.store)
+    def counts(self, *, species: str | None = None) -> Counts:
+        """Count photos, faces and identities.
+
+        Args:
+            species: only faces of this species, photos with such a face, and identities of which most faces are.
+        """
+        return listing.counts(self.store, species=species)
 
     def photo(self, number: int) -> GalleryPhoto:
         """Return a photo; raise NotInGallery if it does not exist.
@@ -676,15 +703,18 @@ class Gallery(TableSource):
         """
         return listing.photo(self.store, number)
 
-    def photos(self, *, after: int = 0, before: int | None = None, limit: int = 100) -> list[GalleryPhoto]:
+    def photos(
+        self, *, after: int = 0, before: int | None = None, species: str | None = None, limit: int = 100
+    ) -> list[GalleryPhoto]:
         """List photos by rising number, or with `before` by falling number.
 
         Args:
             after: only photos with a higher number.
             before: only photos with a lower number.
+            species: only photos with a face of this species.
             limit: maximum number of photos.
         """
-        return listing.photos(self.store, after=after, before=before, limit=limit)
+        return listing.photos(self.store, after=after, before=before, species=species, limit=limit)
 
     def photo_paths(self) -> list[str]:
         """List where the files of all photos were when they were enrolled."""
@@ -695,6 +725,20 @@ class Gallery(TableSource):
         """Return the path of each photo by the SHA-256 of its content, in upper-case hex."""
         with self.store.read() as repository:
             return {row.sha256.hex().upper(): row.path for row in repository.photos.rows()}
+
+    def photos_with_content(self, files: Iterable[Path]) -> list[int]:
+        """Return the numbers of the photos that have the content of some files; one that cannot be read is left out.
+
+        Args:
+            files: to compare with, wherever they are.
+        """
+        numbers: list[int] = []
+        with self.store.read() as repository:
+            for file in files:
+                with contextlib.suppress(OSError):
+                    row = repository.photos.with_hash(content_sha256(file))
+                    numbers += [] if row is None else [row.photo]
+        return numbers
 
     @staticmethod
     def uploaded_sha256(path: Path) -> str | None:
@@ -722,6 +766,18 @@ class Gallery(TableSource):
         """
         return listing.face(self.store, number)
 
+    def faces(self, *, photos: Iterable[int] | None = None, identity: int | None = None) -> list[GalleryFace]:
+        """List the faces of some photos, of an identity, or else all faces, by photo, then number.
+
+        Args:
+            photos: numbers of photos; others than those of the gallery have no faces.
+            identity: number of the identity.
+        """
+        with self.store.read() as repository:
+            if photos is not None:
+                return repository.faces.rows_in_photos(photos)
+            return repository.faces.rows() if identity is None else repository.faces.rows_of_identity(identity)
+
     def face_embedding(self, number: int) -> Float32[np.ndarray, " d"]:
         """Return the embedding of a face as a query; raise NotInGallery if it does not exist.
 
@@ -732,6 +788,18 @@ class Gallery(TableSource):
         faces = self.store.stored_faces()
         return faces.unit_rows(faces.rows_of(np.array([number])))[0]
 
+    def similarities(self, embeddings: Float32[np.ndarray, "n d"], faces: Sequence[int]) -> Float32[np.ndarray, "n m"]:
+        """Compute the similarity in [-1, 1] of each of some embeddings to each of some faces, as `search` does.
+
+        Args:
+            embeddings: unit rows by the gallery's model.
+            faces: numbers of m faces that exist.
+        """
+        with self.store.read():
+            table = self.store.faces_at(embeddings.shape[1])
+        queries = np.stack([table.center_query(row) for row in embeddings])
+        return np.clip(queries @ table.unit_rows(table.rows_of(np.array(faces, np.int64))).T, -1.0, 1.0)
+
     def identity(self, number: int) -> IdentitySummary:
         """Return the summary of an identity; raise NotInGallery if it does not exist.
 
@@ -741,16 +809,22 @@ class Gallery(TableSource):
         return listing.identity_summary(self.store, number)
 
     def identities(
-        self, *, named: bool | None = None, after: tuple[int, int] | None = None, limit: int = 2**31 - 1
+        self,
+        *,
+        named: bool | None = None,
+        species: str | None = None,
+        after: tuple[int, int] | None = None,
+        limit: int = 2**31 - 1,
     ) -> list[IdentitySummary]:
         """List the identities, those with most faces first, then by number.
 
         Args:
             named: only those with a name, or without; None: all.
+            species: only those of which most faces are of this species.
             after: only those that follow the one with this number of faces and this number.
             limit: maximum number of identities.
         """
-        return listing.identity_summaries(self.store, named=named, after=after, limit=limit)
+        return listing.identity_summaries(self.store, named=named, species=species, after=after, limit=limit)
 
     def identity_faces(self, identity: int) -> list[AssignmentConfidence]:
         """List the faces of an identity with how sure each is, those that fit best first.
@@ -768,14 +842,15 @@ class Gallery(TableSource):
         """
         return len(load_assignments(self.store).rows_of_identity(identity))
 
-    def unassigned_faces(self, *, after: int = 0, limit: int = 100) -> list[GalleryFace]:
+    def unassigned_faces(self, *, species: str | None = None, after: int = 0, limit: int = 100) -> list[GalleryFace]:
         """List the faces without an identity by rising number, beginning after the number `after`.
 
         Args:
+            species: only faces of this species.
             after: only faces with a higher number.
             limit: maximum number of faces.
         """
-        return listing.unassigned_faces(self.store, after=after, limit=limit)
+        return listing.unassigned_faces(self.store, species=species, after=after, limit=limit)
 
     def events(self, since: int = 0, limit: int = 1_000) -> list[GalleryEvent]:
         """List what was enrolled, named, merged and undone, in order.
@@ -822,6 +897,72 @@ class Gallery(TableSource):
         with decisions.decision(self.store, kind) as repository:
             assignments.check_identities(self.store, [identity])
             repository.identities.set_attributes(identity, [record] if record else [])
+
+    def notes(self, topic: str, *, after: int = 0, limit: int = 2**31 - 1, without_faces: bool = False) -> list[Note]:
+        """List what another program keeps with the gallery, by rising number.
+
+        Args:
+            topic: of the notes, which begins with the program's name.
+            after: only notes with a higher number.
+            limit: maximum number of notes.
+            without_faces: only notes that do not tell of faces yet, or any more.
+        """
+        with self.store.read() as repository:
+            return repository.notes.rows(topic, after, limit, without_faces=without_faces)
+
+    def add_note(
+        self,
+        topic: str,
+        body: Mapping[str, Any],
+        *,
+        photo: int | None = None,
+        faces: Sequence[Mapping[str, Any]] | None = None,
+    ) -> int:
+        """Keep a note of another program, which is erased with the photo that it is about; return its number.
+
+        Args:
+            topic: as for `notes`.
+            body: a JSON object, as for `Note`.
+            photo: number of the photo that it is about.
+            faces: what it tells of faces, as for `Note`.
+        """
+        with self.store.write() as repository:
+            return repository.notes.add(topic, body, photo, faces)
+
+    def change_note(
+        self, number: int, *, body: Mapping[str, Any] | None = None, faces: Sequence[Mapping[str, Any]] | None = None
+    ) -> None:
+        """Change a note, if it is still there.
+
+        Args:
+            number: of the note.
+            body: its new body; None: as before.
+            faces: what it tells of faces, as for `Note`; None: as before.
+        """
+        with self.store.write() as repository:
+            if body is not None:
+                repository.notes.set_body(number, body)
+            if faces is not None:
+                repository.notes.set_faces(number, faces)
+
+    def move_notes(self, photo: int, to: int) -> None:
+        """Let the notes on a photo be about another one, which has replaced it.
+
+        Args:
+            photo: number of the photo that is gone.
+            to: number of the other one.
+        """
+        with self.store.write() as repository:
+            repository.notes.replace_photo(photo, to)
+
+    def delete_notes(self, numbers: Iterable[int]) -> None:
+        """Delete notes.
+
+        Args:
+            numbers: of the notes.
+        """
+        with self.store.write() as repository:
+            repository.notes.delete(numbers)
 
     def names(self) -> dict[int, str]:
         """Return the names of the identities that have one, by number."""
@@ -962,7 +1103,12 @@ class Gallery(TableSource):
             return corrections.merge(self.store, self.resolve_identity(into), numbers, same_photo=same_photo)
 
     def split(
-        self, faces: Sequence[int | str], name: str | None = None, *, same_photo: bool = False
+        self,
+        faces: Sequence[int | str],
+        name: str | None = None,
+        *,
+        same_photo: bool = False,
+        propagate: bool = True,
     ) -> CorrectionResult:
         """Move faces to a new identity. Unconfirmed faces that are more similar to them move along.
 
@@ -970,6 +1116,7 @@ class Gallery(TableSource):
             faces: the faces.
             name: of the new identity.
             same_photo: accept that two of them are in one photo.
+            propagate: as for `move`.
 
         Raises:
             NotInGallery: there is no such face.
@@ -978,15 +1125,19 @@ class Gallery(TableSource):
             ValueError: no face is given.
         """
         with self.store.write():
-            return corrections.split(self.store, self._faces(faces), name, same_photo=same_photo)
+            return corrections.split(self.store, self._faces(faces), name, same_photo=same_photo, propagate=propagate)
 
-    def move(self, faces: Sequence[int | str], to: int | str, *, same_photo: bool = False) -> CorrectionResult:
+    def move(
+        self, faces: Sequence[int | str], to: int | str, *, same_photo: bool = False, propagate: bool = True
+    ) -> CorrectionResult:
         """Move faces to an identity. Unconfirmed faces that are more similar to them move along.
 
         Args:
             faces: numbers of faces, or paths of photos with one face.
             to: the identity, by number or name.
             same_photo: accept that a photo has two faces in it, as a collage or a mirror does. They are then confirmed.
+            propagate: False: no similar face moves along; and several faces of a photo are accepted, in place of
+                those that only clustering put there.
 
         Returns:
             The identity, and how many further faces changed.
@@ -997,7 +1148,13 @@ class Gallery(TableSource):
             ValueError: no face is given.
         """
         with self.store.write():
-            return corrections.move(self.store, self._faces(faces), self.resolve_identity(to), same_photo=same_photo)
+            return corrections.move(
+                self.store,
+                self._faces(faces),
+                self.resolve_identity(to),
+                same_photo=same_photo,
+                propagate=propagate,
+            )
 
     def reject(self, faces: Sequence[int | str], identity: int | str | None = None) -> CorrectionResult:
         """Note that faces do not show an identity, and remove them from it.
@@ -1026,6 +1183,27 @@ class Gallery(TableSource):
             second: number of the other face.
         """
         corrections.mark_different(self.store, first, second)
+
+    def unmark_different(self, first: int, second: int) -> None:
+        """Forget that two identities show different individuals, whatever said so.
+
+        Args:
+            first: number of an identity.
+            second: number of the other one.
+
+        Raises:
+            NotInGallery: there is no such identity.
+        """
+        corrections.unmark_different(self.store, first, second)
+
+    def different_identities(self, identity: int) -> frozenset[int]:
+        """Return the identities that are known to show another individual than this one, by corrections of faces.
+
+        Args:
+            identity: its number.
+        """
+        with self.store.read() as repository:
+            return frozenset(repository.constraints.different_identities(identity))
 
     @staticmethod
     def check_name(name: str) -> str:
@@ -1128,13 +1306,44 @@ class Gallery(TableSource):
 
     # --- questions and undo -------------------------------------------------------------------------------------------
 
-    def questions(self, count: int = 10) -> list[Question]:
+    def batches(self, count: int = 10, *, species: str | None = None) -> list[Batch]:
+        """Propose batches of faces that may show one individual, those whose answers settle most first.
+
+        Each is about one identity: one without a name, or with faces that may not belong to it, or that other faces
+        and unnamed groups resemble.
+
+        Args:
+            count: maximum number of batches.
+            species: only identities of this species.
+        """
+        return batches.propose_batches(self.store, count, species=species)
+
+    def answer_batch(
+        self, batch: Batch, same: Collection[int], name: str | None = None, *, same_photo: bool = False
+    ) -> None:
+        """Apply the answer to a batch. It is one change, which `undo` reverts.
+
+        Args:
+            batch: one that `batches` proposed.
+            same: the faces of the batch that show the individual; the others do not.
+            name: of the identity from now on; None: as it is.
+            same_photo: accept that a photo shows the individual twice, as a collage or a mirror does.
+
+        Raises:
+            NotInGallery: one of the faces, or the identity, does not exist any more.
+            Contradiction: one of the faces is in another identity by now, or the name is taken or not valid.
+            SharedPhoto: a photo would show the identity twice, and `same_photo` is False.
+        """
+        batches.answer_batch(self.store, batch, same, name, same_photo=same_photo)
+
+    def questions(self, count: int = 10, *, species: str | None = None) -> list[Question]:
         """Propose questions about two faces whose answers correct the most assignments, the most useful first.
 
         Args:
             count: maximum number of questions.
+            species: only about faces of this species.
         """
-        return reviews.propose_questions(self.store, count)
+        return reviews.propose_questions(self.store, count, species=species)
 
     def answer(self, question: Question, same: bool) -> None:
         """Apply the answer to a question. It is one change, which `undo` reverts.
@@ -1149,9 +1358,18 @@ class Gallery(TableSource):
         """
         reviews.answer_question(self.store, question, same)
 
-    def answers_left(self) -> reviews.AnswersLeft:
-        """Estimate how many answers are left that matter."""
-        return reviews.estimate_answers_left(self.store)
+    def remaining(self, *, species: str | None = None) -> Remaining:
+        """Count what is not settled yet: questions that matter, groups without a name and faces in no group.
+
+        Args:
+            species: only faces and groups of this species.
+        """
+        return reviews.count_remaining(self.store, species=species)
+
+    def species(self) -> list[str]:
+        """List the species that the user or the detector named, those with most faces first."""
+        with self.store.read() as repository:
+            return repository.faces.all_species()
 
     def is_current(self, question: Question) -> bool:
         """Whether both faces are still in the identities that they were in when the question was proposed.
@@ -1228,17 +1446,17 @@ class Gallery(TableSource):
         """Bring the search index up to date, after photos were enrolled or forgotten.
 
         Args:
-            address: search with this index from now on: "milvus:" and the URI of a server or the path of a file; or
-                "local": without Milvus, from which the gallery is removed. None: as before.
+            address: search with this index from now on, as what opens it takes it (`open`), such as
+                "milvus:http://localhost:19530"; or "local": without one, and it is removed there. None: as before.
             build: whether an index in the folder is built, which may take minutes.
-            on_rows: called with the numbers of vectors written and to be written to Milvus.
+            on_rows: called with the numbers of vectors written and to be written outside the folder.
             on_build: called before an index in the folder is built.
 
         Returns:
             What was done.
 
         Raises:
-            IndexUnavailable: Milvus cannot be reached. The gallery has everything; the next call writes what is missing
+            IndexUnavailable: it cannot be reached. The gallery has everything; the next call writes what is missing
                 there.
         """
         if address == "local":
@@ -1275,9 +1493,8 @@ class Gallery(TableSource):
         Args:
             query: an embedding by the model.
         """
-        query = self.store.truncate_query(query)
-        length = len(query)
-        return calibrations.calibration_at(self.store, length, self.store.faces_at(length).part_of_query(query))
+        query = self.truncate_query(query)
+        return calibrations.calibration_at(self.store, len(query), self.store.faces_at(len(query)).part_of_query(query))
 
     def clustering(self, part: int | None = None) -> ClusteringSettings:
         """Return the threshold of clustering by the calibration in use.
@@ -1364,39 +1581,67 @@ class Gallery(TableSource):
             return import_export.import_folders(self.store, path)
         return import_export.import_csv(self.store, path)
 
-    def export(self, target: Path | str, mode: Literal["link", "copy"] = "link") -> import_export.ExportResult | int:
-        """Write the identities to a CSV table, or the photos to a folder with one subfolder for each identity.
+    def export(
+        self, target: Path | str, *, link: bool = False, identity: int | str | None = None
+    ) -> import_export.ExportResult | int:
+        """Write the identities to a CSV table, or copy the photos to a folder with one subfolder for each identity.
+
+        Of several species, each has a folder of its identities' folders. The photos of a single identity lie in the
+        folder itself.
 
         Args:
             target: a file that ends in .csv, or a folder.
-            mode: for a folder: link to the photos or copy them.
+            link: for a folder: link to the photos in place of copying them.
+            identity: export only this one.
 
         Returns:
             The number of faces in the table, or what was written to the folder.
-        """
-        path = Path(target)
-        if path.suffix.lower() == ".csv":
-            return import_export.export_csv(self.store, path)
-        return import_export.export_folders(self.store, path, mode)
 
-    def import_xmp(self, photos: Photos = ()) -> import_export.ImportResult:
-        """Name faces as the photos' own metadata do: XMP sidecars, XMP packets in the photos, and `.picasa.ini`.
+        Raises:
+            NotInGallery: there is no such identity.
+            CannotWrite: the folder is not empty, or a file cannot be written.
+        """
+        path, number = Path(target), None if identity is None else self.resolve_identity(identity)
+        if path.suffix.lower() == ".csv":
+            return import_export.export_csv(self.store, path, number)
+        return import_export.export_folders(self.store, path, link=link, identity=number)
+
+    def assign_names(
+        self, names: Mapping[int, str], seen: Iterable[GalleryFace], skipped: Sequence[str] = ()
+    ) -> import_export.ImportResult:
+        """Name faces, as one decision "import".
 
         Args:
-            photos: paths of photos, or of folders of photos; none: all photos of the gallery.
+            names: of each face's number, valid as for `name`.
+            seen: these faces, among others, as they were when the names were chosen.
+            skipped: for the result.
 
         Returns:
             As for `import_labels`.
-        """
-        return import_xmp(self.store, [Path(photos)] if isinstance(photos, str | Path) else [*map(Path, photos)])
 
-    def export_xmp(self, *, in_place: bool = False) -> XmpExportResult:
-        """Write the names of faces into XMP sidecars, as face regions and keywords. Data of other programs stay.
+        Raises:
+            Contradiction: another program has changed or deleted one of the faces since, or the names contradict what
+                the gallery contains; nothing is named.
+        """
+        self.store.make_automatic_copy("before-import")
+        return import_export.assign_labels(self.store, names, seen, list(skipped))
+
+    def replace_photo_content(self, photo: int, sha256: bytes, replace: Callable[[], Path]) -> None:
+        """Let a photo's file have other bytes which show the same picture, so that it stays known.
 
         Args:
-            in_place: write into JPEGs themselves; other formats get sidecars.
+            photo: its number.
+            sha256: of the bytes to be written.
+            replace: writes them, and returns the file. Nobody else writes to the gallery meanwhile.
+
+        Raises:
+            Contradiction: another photo of the gallery has these bytes; nothing was written.
         """
-        return export_xmp(self.store, in_place=in_place)
+        with self.store.write() as repository:
+            if repository.photos.with_hash(sha256) is not None:
+                raise Contradiction(f"{self.folder}: another photo has the content that photo {photo} would get")
+            status = replace().stat()
+            repository.photos.update_content(photo, sha256, status.st_size, status.st_mtime_ns)
 
     def check(self) -> CheckResult:
         """Check the database, the index and the photos' files, and list all problems."""

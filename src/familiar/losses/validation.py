@@ -1,5 +1,7 @@
 """Checks of loss settings, and of the batches that losses are called with."""
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -44,7 +46,8 @@ def check_batch(
         raise ValueError(f"{len(labels)} labels for {len(embeddings)} {name}; pass one label per embedding")
     if anchors is not None and not 0 <= anchors <= len(labels):
         raise ValueError(f"anchors is {anchors}, but it must be between 0 and the {len(labels)} rows of the batch")
-    check_rows(wait=wait, **{name: embeddings})
+    named: dict[str, Any] = {name: embeddings}
+    check_rows(wait=wait, **named)
 
 
 def check_rows(*, wait: bool = False, same_width: bool = True, **tensors: Tensor) -> None:

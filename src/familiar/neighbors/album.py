@@ -10,7 +10,7 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Float, Float32, Int64
+from jaxtyping import Float, Float32, Float64, Int64
 
 from familiar.core.blockwise import blocks
 from familiar.core.vectors import normalize
@@ -40,6 +40,7 @@ SAMPLE_FACES = 1500
 _FITTED_FACES = 20_000
 _BLOCK_ROWS = 20_000
 _HIGHEST = 1 - 1e-6  # similarity
+_ROUNDING = 1e-12  # of the largest variance: a smaller one is none
 _SHORTEST = 1e-6  # what is left of a row that equals the mean has no direction
 _TAIL_SPREADS = (1.0, 2.0)  # where the tail of similarities is measured; beyond, few pairs are of strangers
 
@@ -110,13 +111,8 @@ class AlbumWhitening:
         """
         rows = embeddings[evenly_spaced(len(embeddings), _FITTED_FACES)].astype(np.float64)
         mean = rows.mean(axis=0)
-        rows -= mean
-        variances, directions = np.linalg.eigh(rows.T @ rows)
-        average = max(float(variances.mean()), np.finfo(np.float64).tiny)
         share = min(len(embeddings) / (len(embeddings) + PRIOR_FACES), MAX_MEASURED)
-        relative = share * np.maximum(variances, 0.0) / average + 1 - share
-        matrix = (directions * relative**-0.5) @ directions.T
-        return AlbumWhitening(mean.astype(np.float32), matrix.astype(np.float32))
+        return AlbumWhitening(mean.astype(np.float32), inverse_root(rows - mean, share).astype(np.float32))
 
     def apply(self, embeddings: Float[np.ndarray, "n d"]) -> Float32[np.ndarray, "n d"]:
         """Whiten rows of the album, or others that are compared with them.
@@ -134,6 +130,30 @@ class AlbumWhitening:
             is_mean = np.linalg.norm(moved, axis=1, keepdims=True) < _SHORTEST
             whitened[block] = normalize(np.where(is_mean, rows, moved))
         return whitened
+
+
+def inverse_root(rows: Float64[np.ndarray, "n d"], share: float) -> Float64[np.ndarray, "d d"]:
+    """Compute C^(-1/2), with C the covariance of rows of mean 0, shrunk towards the identity matrix.
+
+    C is `share S + (1 - share) I`, with S the covariance, divided by the mean of its d variances. Of fewer rows than d,
+    the n x n matrix of products has the same variances: of 80 faces with 1,024 numbers each, that takes a hundredth of
+    the time.
+
+    Args:
+        rows: of mean 0.
+        share: of the measured covariance, in [0, 1].
+    """
+    count, length = rows.shape
+    few = count < length
+    variances, directions = np.linalg.eigh(rows @ rows.T if few else rows.T @ rows)
+    if few:
+        is_nonzero = variances > _ROUNDING * variances.max(initial=0.0)
+        variances = variances[is_nonzero]
+        directions = rows.T @ directions[:, is_nonzero] / variances**0.5
+    average = max(float(variances.sum()) / length, np.finfo(np.float64).tiny)
+    elsewhere = (1 - share) ** -0.5
+    relative = share * np.maximum(variances, 0.0) / average + 1 - share
+    return elsewhere * np.eye(length) + (directions * (relative**-0.5 - elsewhere)) @ directions.T
 
 
 def estimate_threshold(whitened: Float32[np.ndarray, "k d"], faces: int) -> AlbumEstimate | None:

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Bool, Float, Float32, Float64, Int64
 
-from familiar.neighbors.album import AlbumWhitening
+from familiar.core.vectors import normalize
+from familiar.neighbors.album import AlbumWhitening, inverse_root
 from familiar.neighbors.labels import sum_by_label
 
 # Both chosen on cats23, dogs29, ORL and LFW's peopleDevTrain (docs/explanation/clustering.md).
@@ -59,16 +60,20 @@ def sharpen(
     Returns:
         The album's whitening and that in one; the album's own if no two faces of one individual differ.
     """
-    rows = whitening.apply(embeddings).astype(np.float64)
-    labels = np.unique(identities, return_inverse=True)[1].astype(np.int64)
-    within = rows - sum_by_label(rows, labels)[labels] / np.bincount(labels)[labels][:, None]
-    variances, directions = np.linalg.eigh(within.T @ within)
-    average = float(variances.mean())
-    if average <= _ROUNDING:
+    matrix = _damping(whitening.apply(embeddings), identities)
+    if matrix is None:
         return whitening
-    relative = (1 - MEASURED_SHARE) + MEASURED_SHARE * np.maximum(variances, 0.0) / average
-    matrix = (directions * relative**-0.5) @ directions.T
     return AlbumWhitening(whitening.mean, (whitening.matrix @ matrix).astype(np.float32))
+
+
+def _damping(
+    rows: Float32[np.ndarray, "n d"], identities: Int64[np.ndarray, " n"]
+) -> Float64[np.ndarray, "d d"] | None:
+    """Compute what `sharpen` multiplies whitened rows by; None if no two rows of one individual differ."""
+    labels = np.unique(identities, return_inverse=True)[1].astype(np.int64)
+    exact = rows.astype(np.float64)
+    within = exact - sum_by_label(exact, labels)[labels] / np.bincount(labels)[labels][:, None]
+    return None if (within**2).sum() <= _ROUNDING * within.shape[1] else inverse_root(within, MEASURED_SHARE)
 
 
 def cross_validate(
@@ -100,7 +105,8 @@ def cross_validate(
     for fold in range(FOLDS):
         tested = np.arange(len(individuals)) % FOLDS == fold
         learned = confirmed & np.isin(identities, individuals[~tested])
-        rows_after = sharpen(whitening, embeddings[learned], identities[learned]).apply(embeddings)
+        matrix = _damping(rows_before[learned], identities[learned])  # of rows: d x d matrices are multiplied slowly
+        rows_after = rows_before if matrix is None else normalize(rows_before @ matrix.astype(np.float32))
         for index in np.flatnonzero(tested):
             is_own = identities == individuals[index]
             before[index], after[index] = (

@@ -91,7 +91,7 @@ class PhotoMetadata:
     Attributes:
         stored_size_px: (width, height) before the photo is turned upright.
         orientation: of EXIF, 1 to 8: how `decode_photo` turns it. 1 for HEIC, which is always decoded upright.
-        xmp: the XMP packet of a format other than JPEG, if there is one: `metadata.jpeg` reads those of JPEGs.
+        xmp: the XMP packet of a format other than JPEG, if there is one: `integrations.xmp` reads those of JPEGs.
     """
 
     stored_size_px: tuple[int, int]
@@ -146,6 +146,9 @@ def decode_photo(
 
 def read_photo_bytes(path: Path) -> bytes:
     """Read a file's content.
+
+    Args:
+        path: of the file.
 
     Raises:
         UnreadablePhoto: the file is missing, a folder, a special file, not readable, or larger than `MAX_FILE_BYTES`.

@@ -11,16 +11,11 @@ from itertools import islice
 from pathlib import Path
 
 from familiar.core.errors import UnreadablePhoto
+from familiar.core.file_names import PHOTO_SUFFIXES
 from familiar.core.terminal_text import printable
 
 log = logging.getLogger(__name__)
 
-PHOTO_SUFFIXES = frozenset(
-    {
-        *(".jpg", ".jpeg", ".jfif", ".mpo", ".heic", ".heif", ".hif", ".avif"),
-        *(".png", ".webp", ".bmp", ".tif", ".tiff", ".gif", ".ppm", ".pgm"),
-    }
-)
 RAW_SUFFIXES = frozenset(  # of the raw formats that ExifTool knows
     {
         *(".3fr", ".arq", ".arw", ".cr2", ".cr3", ".crw", ".dcr", ".dng", ".erf", ".fff", ".gpr", ".iiq", ".k25"),

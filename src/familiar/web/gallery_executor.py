@@ -9,6 +9,7 @@ from queue import SimpleQueue
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from familiar.gallery import Gallery
+from familiar.integrations.milvus import open_index
 from familiar.web.errors import HttpProblem, unavailable
 
 READER_THREADS = 3
@@ -30,7 +31,7 @@ class GalleryExecutor:
     """
 
     def __init__(self, folder: Path, max_waiting: int, *, read_only: bool = False) -> None:
-        first = Gallery.open(folder)  # raises at once if the gallery is damaged
+        first = Gallery.open(folder, open_index=open_index)  # raises at once if the gallery is damaged
         self._connections = [first, *(first.connect() for _ in range(READER_THREADS))]
         self._free: SimpleQueue[Gallery] = SimpleQueue()
         for gallery in self._connections:

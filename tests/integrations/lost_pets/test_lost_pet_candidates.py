@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from familiar.core.errors import Contradiction, FamiliarError, NotInGallery
+from familiar.gallery import Gallery
 from familiar.gallery.edits import corrections
 from familiar.gallery.search.search import search_identities
 from familiar.gallery.store.store import Store
@@ -44,13 +45,13 @@ def found_pet(gallery: Store) -> int:
 def names(gallery: Store, identity: int, k: int = 10, **fields: str | bool) -> set[str | None]:
     return {
         candidate.pet.name
-        for candidate in rank_candidates(gallery, identity, k, only=PetFilter(**fields)).candidates  # pyright: ignore[reportArgumentType]
+        for candidate in rank_candidates(Gallery(gallery), identity, k, only=PetFilter(**fields)).candidates  # pyright: ignore[reportArgumentType]
     }
 
 
 def test_lost_pets_are_ranked_with_probability_and_best_pair(gallery: Store, found_pet: int):
-    ranking = rank_candidates(gallery, found_pet)
-    assert [each.pet.identity for each in rank_candidates(gallery, 1).candidates] == [found_pet]
+    ranking = rank_candidates(Gallery(gallery), found_pet)
+    assert [each.pet.identity for each in rank_candidates(Gallery(gallery), 1).candidates] == [found_pet]
     assert ranking.compared == len(ranking.candidates) == 5  # neither Zoe, who is home, nor the pet itself
     first = ranking.candidates[0]
     assert (first.pet.name, first.match.known) == ("Luna", True)
@@ -67,14 +68,14 @@ def test_lost_pets_are_ranked_with_probability_and_best_pair(gallery: Store, fou
 
 
 def test_ranking_agrees_with_a_search_for_the_mean(gallery: Store, found_pet: int):
-    ranking = rank_candidates(gallery, found_pet)
+    ranking = rank_candidates(Gallery(gallery), found_pet)
     stored = gallery.stored_faces()
     rows = stored.rows_of(np.array(ranking.query_faces))
     mean = stored.unit_rows(rows).mean(axis=0)
     matches = search_identities(gallery, mean / np.linalg.norm(mean), 10)
     expected = [match.identity for match in matches if match.identity in {c.pet.identity for c in ranking.candidates}]
     assert [candidate.pet.identity for candidate in ranking.candidates] == expected
-    photos = rank_pets(gallery, stored.unit_rows(rows))
+    photos = rank_pets(Gallery(gallery), stored.unit_rows(rows))
     assert [c.match for c in photos.candidates] == [c.match for c in ranking.candidates]
 
 
@@ -96,12 +97,12 @@ def test_filters_leave_out_only_pets_that_are_known_to_differ(
     gallery: Store, found_pet: int, fields: dict[str, str | bool], expected: set[str]
 ):
     assert names(gallery, found_pet, **fields) == expected
-    ranking = rank_candidates(gallery, found_pet, only=PetFilter(**fields))  # pyright: ignore[reportArgumentType]
+    ranking = rank_candidates(Gallery(gallery), found_pet, only=PetFilter(**fields))  # pyright: ignore[reportArgumentType]
     assert ranking.filtered == 5 - len(expected)
 
 
 def test_impossible_dates_are_marked(gallery: Store, found_pet: int):
-    marked = {c.pet.name for c in rank_candidates(gallery, found_pet).candidates if c.impossible_dates}
+    marked = {c.pet.name for c in rank_candidates(Gallery(gallery), found_pet).candidates if c.impossible_dates}
     assert marked == {"Mia"}
     assert not is_impossible(ELM, replace(ELM, reported_on="2020-01-01"))
     assert not is_impossible(ELM, Report("found"))
@@ -117,38 +118,38 @@ def test_filter_rejects_other_dates(date: str):
 
 
 def test_pet_that_is_home_has_no_candidates(gallery: Store, found_pet: int):
-    reunite(gallery, 1, found_pet)
+    reunite(Gallery(gallery), 1, found_pet)
     with pytest.raises(Contradiction, match="Luna is home"):
-        rank_candidates(gallery, 1)
+        rank_candidates(Gallery(gallery), 1)
 
 
 def test_pet_without_photos_is_counted_but_not_compared(gallery: Store, found_pet: int):
     with gallery.write() as repository:
         empty = repository.identities.create()
-    set_reports(gallery, {empty: Report("lost", note="no photo")})
-    ranking = rank_candidates(gallery, found_pet)
+    set_reports(Gallery(gallery), {empty: Report("lost", note="no photo")})
+    ranking = rank_candidates(Gallery(gallery), found_pet)
     assert [pet.identity for pet in ranking.without_photo] == [empty]
     assert ranking.compared == 5
     with pytest.raises(FamiliarError, match="has no photo to compare"):
-        rank_candidates(gallery, empty)
+        rank_candidates(Gallery(gallery), empty)
 
 
 def test_single_comparison_is_that_of_the_ranking(gallery: Store, found_pet: int):
-    ranking = rank_candidates(gallery, found_pet)
+    ranking = rank_candidates(Gallery(gallery), found_pet)
     for candidate in ranking.candidates:
-        assert compare_pets(gallery, found_pet, candidate.pet.identity) == (candidate, ranking.query_faces)
-    dismiss(gallery, found_pet, 1)
+        assert compare_pets(Gallery(gallery), found_pet, candidate.pet.identity) == (candidate, ranking.query_faces)
+    dismiss(Gallery(gallery), found_pet, 1)
     with pytest.raises(NotInGallery, match="no candidate"):
-        compare_pets(gallery, found_pet, 1)
+        compare_pets(Gallery(gallery), found_pet, 1)
 
 
 def test_uncalibrated_gallery_has_similarities_alone(tmp_path_factory: pytest.TempPathFactory):
     folder = tmp_path_factory.mktemp("uncalibrated") / "gallery"
     with Store.create(folder, UNCALIBRATED_SPACE) as gallery:
-        empty = rank_pets(gallery, draw_individuals([1]))
+        empty = rank_pets(Gallery(gallery), draw_individuals([1]))
         assert (empty.candidates, empty.compared, empty.filtered) == ((), 0, 0)
         add_pet(gallery, 0, 3, "Luna")
-        (candidate,) = rank_pets(gallery, draw_individuals([2], seed=7)).candidates
+        (candidate,) = rank_pets(Gallery(gallery), draw_individuals([2], seed=7)).candidates
     assert candidate.match.probability is None
     assert candidate.match.mean > 0.9
 
@@ -164,5 +165,5 @@ def test_species_of_a_router_are_never_compared(tmp_path_factory: pytest.TempPat
             corrections.split(gallery, enroll_vectors(gallery, embeddings, name), name)
         query = np.zeros((3, 16), np.float32)
         query[:2, 0], query[2, 8] = 1, 1  # a cat on two photos; on the third the router sees a dog
-        ranking = rank_pets(gallery, query)
+        ranking = rank_pets(Gallery(gallery), query)
     assert [(each.pet.name, each.match.mean) for each in ranking.candidates] == [("Luna", pytest.approx(1, abs=1e-3))]

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from familiar.core.errors import Contradiction, NoFaceFound, NotInGallery, SharedPhoto
+from familiar.gallery import Gallery
 from familiar.gallery.cluster.cluster import cluster
 from familiar.gallery.edits import corrections
 from familiar.gallery.edits.forget import forget_identity, forget_photos
@@ -16,7 +17,6 @@ from familiar.gallery.transfer.check import check
 from familiar.integrations.lost_pets.register import (
     add_photos,
     dismiss,
-    dismissed_pets,
     edit_pet,
     enter_pet,
     reconsider,
@@ -57,24 +57,27 @@ def test_named_identity_without_a_report_is_lost(gallery: Store):
     identity = add_pet(gallery, 0, 2, "Luna")
     enroll_vectors(gallery, draw_individuals([0, 3]), prefix="other")
     cluster(gallery)  # the other individual has no name
-    (pet,) = list_pets(gallery, "lost")
+    (pet,) = list_pets(Gallery(gallery), "lost")
     assert (pet.identity, pet.name, pet.report, pet.faces) == (identity, "Luna", Report(), 2)
-    assert list_pets(gallery, "found") == []
-    assert not has_reports(gallery)
+    assert list_pets(Gallery(gallery), "found") == []
+    assert not has_reports(Gallery(gallery))
 
 
 def test_report_is_stored_and_edited(gallery: Store):
     identity = add_pet(gallery, 0, 2, "Luna", ELM)
-    assert has_reports(gallery)
-    assert find_pet(gallery, identity).report == ELM
-    edit_pet(gallery, identity, "Luna 2", HARBOR)
-    assert (find_pet(gallery, identity).name, find_pet(gallery, identity).report) == ("Luna 2", HARBOR)
+    assert has_reports(Gallery(gallery))
+    assert find_pet(Gallery(gallery), identity).report == ELM
+    edit_pet(Gallery(gallery), identity, "Luna 2", HARBOR)
+    assert (find_pet(Gallery(gallery), identity).name, find_pet(Gallery(gallery), identity).report) == (
+        "Luna 2",
+        HARBOR,
+    )
 
 
 def test_same_report_again_is_no_decision(gallery: Store):
     identity = add_pet(gallery, 0, 2, "Luna", ELM)
     before = decisions(gallery)
-    set_reports(gallery, {identity: ELM})
+    set_reports(Gallery(gallery), {identity: ELM})
     assert decisions(gallery) == before
 
 
@@ -104,10 +107,10 @@ def test_report_texts_are_one_printable_line():
 def test_unknown_identity_is_refused(gallery: Store):
     known = add_pet(gallery, 0, 2, "Luna")
     with pytest.raises(NotInGallery):
-        set_reports(gallery, {known: ELM, 99: ELM})
-    assert not has_reports(gallery)
+        set_reports(Gallery(gallery), {known: ELM, 99: ELM})
+    assert not has_reports(Gallery(gallery))
     with pytest.raises(NotInGallery):
-        find_pet(gallery, 99)
+        find_pet(Gallery(gallery), 99)
 
 
 # --- Entering ---------------------------------------------------------------------------------------------------------
@@ -124,28 +127,28 @@ def test_entering_a_pet_takes_the_best_animal_of_each_photo(gallery: Store):
                     "UPDATE faces SET species = ?, quality = ? WHERE id = ?", (species, quality, face)
                 )
         photos += photos_of(gallery, faces[:1])
-    identity = enter_pet(gallery, photos, " Gray ", HARBOR)
-    pet = find_pet(gallery, identity)
+    identity = enter_pet(Gallery(gallery), photos, " Gray ", HARBOR)
+    pet = find_pet(Gallery(gallery), identity)
     assert (pet.name, pet.faces, pet.species, pet.report) == ("Gray", 2, "cat", HARBOR)
     assert [identity_of(gallery, face) == identity for face in range(1, 7)] == [False, False, True] * 2
     undo(gallery)
-    assert list_pets(gallery) == []
+    assert list_pets(Gallery(gallery)) == []
 
 
 def test_entering_refuses_photos_of_another_pet_and_without_a_face(gallery: Store):
     identity = add_pet(gallery, 0, 2, "Luna")
     with pytest.raises(Contradiction, match="shows Luna already"):
-        enter_pet(gallery, [1], "Gray", HARBOR)
+        enter_pet(Gallery(gallery), [1], "Gray", HARBOR)
     with pytest.raises(NoFaceFound):
-        enter_pet(gallery, [99], "Gray", HARBOR)
+        enter_pet(Gallery(gallery), [99], "Gray", HARBOR)
     more = enroll_vectors(gallery, draw_individuals([1]), prefix="more")
-    assert add_photos(gallery, identity, [1, *photos_of(gallery, more)]) == 2
-    assert find_pet(gallery, identity).faces == 3
+    assert add_photos(Gallery(gallery), identity, [1, *photos_of(gallery, more)]) == 2
+    assert find_pet(Gallery(gallery), identity).faces == 3
 
 
 def test_clustering_keeps_a_found_pet_apart_from_the_lost_one(gallery: Store, pair: tuple[int, int]):
     cluster(gallery, rebuild=True)
-    assert [find_pet(gallery, identity).faces for identity in pair] == [3, 2]
+    assert [find_pet(Gallery(gallery), identity).faces for identity in pair] == [3, 2]
 
 
 # --- Not this one -----------------------------------------------------------------------------------------------------
@@ -154,30 +157,30 @@ def test_clustering_keeps_a_found_pet_apart_from_the_lost_one(gallery: Store, pa
 def test_dismissal_is_remembered_in_both_directions_until_it_is_taken_back(gallery: Store, pair: tuple[int, int]):
     lost, other = pair
     third = add_pet(gallery, 1, 2, "Tom")
-    dismiss(gallery, other, lost)
-    dismiss(gallery, other, third)
-    assert dismissed_pets(gallery, other) == {lost, third}
-    assert dismissed_pets(gallery, lost) == {other}
-    reconsider(gallery, other, lost)
-    assert dismissed_pets(gallery, other) == {third}
+    dismiss(Gallery(gallery), other, lost)
+    dismiss(Gallery(gallery), other, third)
+    assert Gallery(gallery).different_identities(other) == {lost, third}
+    assert Gallery(gallery).different_identities(lost) == {other}
+    reconsider(Gallery(gallery), other, lost)
+    assert Gallery(gallery).different_identities(other) == {third}
 
 
 def test_dismissal_survives_a_move_of_faces_and_new_photos(gallery: Store, pair: tuple[int, int]):
     lost, other = pair
-    dismiss(gallery, other, lost)
+    dismiss(Gallery(gallery), other, lost)
     faces = enroll_vectors(gallery, draw_individuals([2], seed=5), prefix="more")
     corrections.move(gallery, faces, other)
     with gallery.read() as repository:
         earlier = [row.face for row in repository.faces.rows_of_identity(other) if row.face not in faces]
     corrections.split(gallery, earlier)
-    assert lost in dismissed_pets(gallery, other)
+    assert lost in Gallery(gallery).different_identities(other)
 
 
 def test_only_two_pets_with_photos_can_be_dismissed(gallery: Store, pair: tuple[int, int]):
     with pytest.raises(Contradiction):
-        dismiss(gallery, pair[0], pair[0])
+        dismiss(Gallery(gallery), pair[0], pair[0])
     with pytest.raises(NotInGallery):
-        dismiss(gallery, pair[0], 99)
+        dismiss(Gallery(gallery), pair[0], 99)
 
 
 # --- This is the one --------------------------------------------------------------------------------------------------
@@ -186,8 +189,8 @@ def test_only_two_pets_with_photos_can_be_dismissed(gallery: Store, pair: tuple[
 def test_reunion_merges_both_and_is_undone_as_a_whole(gallery: Store, pair: tuple[int, int]):
     lost, other = pair
     before = rows(gallery, TABLES)
-    reunite(gallery, lost, other)
-    (pet,) = list_pets(gallery)
+    reunite(Gallery(gallery), lost, other)
+    (pet,) = list_pets(Gallery(gallery))
     assert (pet.identity, pet.name, pet.faces, pet.report.status) == (lost, "Luna", 5, "home")
     assert (pet.report.location, pet.report.reported_on) == ("Elm Street", "2026-05-01")
     assert pet.report.note == "red collar Found on 2026-05-20, Harbor. limps"
@@ -203,9 +206,9 @@ def test_reunion_of_two_pets_of_one_photo_must_be_meant(gallery: Store, pair: tu
             "UPDATE faces SET photo_id = 1 WHERE id = (SELECT face_id FROM assignments WHERE identity_id = ?)", (other,)
         )
     with pytest.raises(SharedPhoto):
-        reunite(gallery, lost, other)
-    reunite(gallery, lost, other, same_photo=True)
-    assert find_pet(gallery, lost).faces == 5
+        reunite(Gallery(gallery), lost, other)
+    reunite(Gallery(gallery), lost, other, same_photo=True)
+    assert find_pet(Gallery(gallery), lost).faces == 5
 
 
 def test_adding_a_photo_of_a_pet_again_adds_no_other_face_of_it(gallery: Store):
@@ -213,17 +216,17 @@ def test_adding_a_photo_of_a_pet_again_adds_no_other_face_of_it(gallery: Store):
     enroll_in_one_photo(gallery, draw_individuals([1]), "other.jpg")
     with gallery.write(faces_change=True) as repository:
         repository.connection.execute("UPDATE faces SET photo_id = 1 WHERE id = (SELECT max(id) FROM faces)")
-    add_photos(gallery, identity, [1])
-    assert find_pet(gallery, identity).faces == 2
+    add_photos(Gallery(gallery), identity, [1])
+    assert find_pet(Gallery(gallery), identity).faces == 2
 
 
 def test_reunion_needs_a_lost_and_a_found_pet(gallery: Store, pair: tuple[int, int]):
     lost, other = pair
     with pytest.raises(Contradiction, match="not a lost and a found pet"):
-        reunite(gallery, other, lost)
-    reunite(gallery, lost, other)
+        reunite(Gallery(gallery), other, lost)
+    reunite(Gallery(gallery), lost, other)
     with pytest.raises(NotInGallery):
-        reunite(gallery, lost, other)
+        reunite(Gallery(gallery), lost, other)
 
 
 @pytest.mark.parametrize(
@@ -244,7 +247,7 @@ def test_merging_identities_merges_their_reports(
 ):
     first, second = add_pet(gallery, 0, 2, "Luna", into), add_pet(gallery, 0, 2, "Gray", other)
     corrections.merge(gallery, first, [second])
-    report = find_pet(gallery, first).report
+    report = find_pet(Gallery(gallery), first).report
     assert report.status == status
     with gallery.read() as repository:
         assert [*repository.identities.all_attributes()] == ([] if into is other is None else [first])
@@ -261,8 +264,8 @@ def on_disk(folder: Path, text: str) -> bool:
 
 def test_forgotten_pet_leaves_nothing_of_its_report_on_disk(folder: Path, gallery: Store, pair: tuple[int, int]):
     lost, other = pair
-    edit_pet(gallery, lost, "", replace(ELM, contact="555-0999"))
-    reunite(gallery, lost, other)
+    edit_pet(Gallery(gallery), lost, "", replace(ELM, contact="555-0999"))
+    reunite(Gallery(gallery), lost, other)
     assert all(on_disk(folder, text) for text in ("555-0101", "555-0999", "finder@example.org"))
     forget_identity(gallery, lost)
     gallery.close()
@@ -271,25 +274,25 @@ def test_forgotten_pet_leaves_nothing_of_its_report_on_disk(folder: Path, galler
     with Store.open(folder) as opened:
         while decisions(opened):
             undo(opened)
-        assert not has_reports(opened)
+        assert not has_reports(Gallery(opened))
         assert check(opened).problems == ()
 
 
 def test_undo_after_forgetting_restores_the_other_reports(gallery: Store, pair: tuple[int, int]):
     lost, other = pair
-    set_reports(gallery, {lost: replace(ELM, note="a"), other: replace(HARBOR, note="b")})
+    set_reports(Gallery(gallery), {lost: replace(ELM, note="a"), other: replace(HARBOR, note="b")})
     forget_identity(gallery, lost)
-    assert [pet.identity for pet in list_pets(gallery)] == [other]
+    assert [pet.identity for pet in list_pets(Gallery(gallery))] == [other]
     undo(gallery)
-    assert find_pet(gallery, other).report == HARBOR
+    assert find_pet(Gallery(gallery), other).report == HARBOR
     assert check(gallery).problems == ()
 
 
 def test_report_outlives_the_photos_of_its_pet(gallery: Store):
     faces = enroll_vectors(gallery, draw_individuals([1]), prefix="only")
-    identity = enter_pet(gallery, photos_of(gallery, faces), "", HARBOR)
+    identity = enter_pet(Gallery(gallery), photos_of(gallery, faces), "", HARBOR)
     with gallery.write() as repository:
         repository.connection.execute("UPDATE photos SET path = CAST('/only 0.jpg' AS BLOB)")
     forget_photos(gallery, [Path("/only 0.jpg")])
-    pet = find_pet(gallery, identity)
+    pet = find_pet(Gallery(gallery), identity)
     assert (pet.label, pet.faces, pet.report) == (f"#{identity}", 0, HARBOR)

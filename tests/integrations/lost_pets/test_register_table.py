@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from familiar.core.errors import BadDataset
+from familiar.gallery import Gallery
 from familiar.gallery.edits import corrections
 from familiar.gallery.same.decisions import decisions, undo
 from familiar.gallery.store.store import Store
@@ -44,30 +45,32 @@ def test_table_enters_reports_as_one_decision(pets: Store, table: Path):
         encoding="utf-8",
     )
     before = len(decisions(pets))
-    assert import_register(pets, table) == RegisterImportResult(2, ())
-    assert find_pet(pets, 1).report == Report("lost", "cat", "Elm Street, 4", "2026-05-01", "555-0101", "red collar")
-    assert find_pet(pets, 3).report == Report("found", location="Harbor")
+    assert import_register(Gallery(pets), table) == RegisterImportResult(2, ())
+    assert find_pet(Gallery(pets), 1).report == Report(
+        "lost", "cat", "Elm Street, 4", "2026-05-01", "555-0101", "red collar"
+    )
+    assert find_pet(Gallery(pets), 3).report == Report("found", location="Harbor")
     assert len(decisions(pets)) == before + 1
     undo(pets)
-    assert not has_reports(pets)
+    assert not has_reports(Gallery(pets))
 
 
 def test_names_and_places_are_the_same_in_every_spelling(pets: Store, table: Path):
     corrections.name_identity(pets, 1, "Zo\u00eb")
     table.write_text("name,place,contact\nZoe\u0308\u3000,Se\u0300vres,\u202a555\u202c\n", encoding="utf-8")
-    import_register(pets, table)
-    assert find_pet(pets, 1).report == Report("lost", location="S\u00e8vres", contact="555")
-    assert PetFilter(location="se\u0300vres").passes(find_pet(pets, 1), Report())
+    import_register(Gallery(pets), table)
+    assert find_pet(Gallery(pets), 1).report == Report("lost", location="S\u00e8vres", contact="555")
+    assert PetFilter(location="se\u0300vres").passes(find_pet(Gallery(pets), 1), Report())
 
 
 def test_missing_columns_leave_fields_and_empty_cells_empty_them(pets: Store, table: Path):
-    set_reports(pets, {1: Report("found", "cat", "Elm Street", "2026-05-01", "555", "x")})
+    set_reports(Gallery(pets), {1: Report("found", "cat", "Elm Street", "2026-05-01", "555", "x")})
     table.write_text("note,name\n,Luna\n")
-    import_register(pets, table)
-    assert find_pet(pets, 1).report == Report("found", "cat", "Elm Street", "2026-05-01", "555")
+    import_register(Gallery(pets), table)
+    assert find_pet(Gallery(pets), 1).report == Report("found", "cat", "Elm Street", "2026-05-01", "555")
     table.write_text("name,status\nLuna,\n")
-    import_register(pets, table)
-    assert find_pet(pets, 1).report.status == "lost"
+    import_register(Gallery(pets), table)
+    assert find_pet(Gallery(pets), 1).report.status == "lost"
 
 
 @pytest.mark.parametrize(
@@ -85,10 +88,10 @@ def test_table_without_the_columns_names_the_line_and_stores_nothing(
 ):
     table.write_text(content)
     with pytest.raises(BadDataset, match=message) as error:
-        import_register(pets, table)
+        import_register(Gallery(pets), table)
     assert str(error.value).startswith(f"{table}, line ")
     assert str(error.value).endswith("nothing was stored")
-    assert not has_reports(pets)
+    assert not has_reports(Gallery(pets))
 
 
 @pytest.mark.parametrize(
@@ -104,7 +107,7 @@ def test_table_without_the_columns_names_the_line_and_stores_nothing(
 )
 def test_bad_row_is_listed_and_the_others_are_stored(pets: Store, table: Path, header: str, bad: str, message: str):
     table.write_text(f"{header}\n#3,\n{bad}\nTom,\n")
-    result = import_register(pets, table)
+    result = import_register(Gallery(pets), table)
     (reason,) = result.skipped
     assert reason.startswith(f"{table}, line 3: ")
     assert message in reason
@@ -115,10 +118,10 @@ def test_bad_row_is_listed_and_the_others_are_stored(pets: Store, table: Path, h
 
 def test_unreadable_tables_are_named(pets: Store, table: Path):
     with pytest.raises(BadDataset, match="cannot be read"):
-        import_register(pets, table)
+        import_register(Gallery(pets), table)
     table.write_bytes("name\nLün".encode("latin-1"))
     with pytest.raises(BadDataset, match="save the table as CSV in UTF-8"):
-        import_register(pets, table)
+        import_register(Gallery(pets), table)
 
 
 @given(
@@ -134,11 +137,11 @@ def test_exported_register_is_read_back(tmp_path_factory: pytest.TempPathFactory
             with gallery.write() as repository:
                 repository.identities.create()
                 repository.identities.set_name(number, f"pet {number}")
-            set_reports(gallery, {number: Report(status, location=location, note=note)})  # pyright: ignore[reportArgumentType]
-        before = list_pets(gallery)
-        assert export_register(gallery, folder / "pets.csv") == len(entries)
+            set_reports(Gallery(gallery), {number: Report(status, location=location, note=note)})  # pyright: ignore[reportArgumentType]
+        before = list_pets(Gallery(gallery))
+        assert export_register(Gallery(gallery), folder / "pets.csv") == len(entries)
         assert (folder / "pets.csv").read_text("utf-8").splitlines()[0] == ",".join(COLUMNS)
-        set_reports(gallery, {pet.identity: Report("home") for pet in before})
+        set_reports(Gallery(gallery), {pet.identity: Report("home") for pet in before})
         if entries:
-            import_register(gallery, folder / "pets.csv")
-        assert list_pets(gallery) == before
+            import_register(Gallery(gallery), folder / "pets.csv")
+        assert list_pets(Gallery(gallery)) == before

@@ -4,12 +4,14 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
+from familiar.gallery import Gallery
 from familiar.gallery.cluster.cluster import cluster
 from familiar.gallery.edits import corrections
 from familiar.gallery.edits.forget import forget_identity, forget_photos
 from familiar.gallery.edits.manual_faces import delete_face
 from familiar.gallery.store.store import Store
-from familiar.integrations.watch.outbox import add_event, complete_events
+from familiar.integrations.watch.disk import NO_STATUS
+from familiar.integrations.watch.outbox import EVENTS, SKIPPED, add_event, complete_events, record_skipped
 from support.small_gallery import draw_individuals, enroll_vectors
 
 NAME = "Schnurrhilde"
@@ -21,19 +23,17 @@ def enroll_with_events(gallery: Store) -> None:
     cluster(gallery)
     corrections.name_identity(gallery, 1, NAME)
     corrections.name_identity(gallery, 2, "Mia")
-    with gallery.write() as repository:
-        for photo in range(1, 5):
-            add_event(repository, "enrolled", photo, path=f"photo {photo - 1}.jpg", taken_at=None)
-    complete_events(gallery)
+    for photo in range(1, 5):
+        add_event(Gallery(gallery), "enrolled", photo, path=f"photo {photo - 1}.jpg", taken_at=None)
+    complete_events(Gallery(gallery))
 
 
 def bodies(gallery: Store) -> list[str]:
-    with gallery.read() as repository:
-        return [body for (body,) in repository.connection.execute("SELECT body FROM watch_events ORDER BY id")]
+    return [json.dumps([note.body, note.faces]) for note in Gallery(gallery).notes(EVENTS)]
 
 
 def names(gallery: Store) -> Sequence[list[str | None]]:
-    return [[face["name"] for face in json.loads(body).get("faces", ())] for body in bodies(gallery)]
+    return [[face["name"] for face in note.faces or ()] for note in Gallery(gallery).notes(EVENTS)]
 
 
 def test_name_of_a_face_that_was_deleted_by_hand_is_erased(gallery: Store):
@@ -50,7 +50,7 @@ def test_name_of_a_face_that_was_moved_away_is_erased(gallery: Store):
     corrections.move(gallery, [1], 2)
     forget_identity(gallery, 1)
     assert names(gallery) == [[], [], ["Mia"], ["Mia"]]
-    complete_events(gallery)
+    complete_events(Gallery(gallery))
     assert names(gallery) == [["Mia"], [], ["Mia"], ["Mia"]]
     assert bodies(gallery)[2:] == before[2:], "those of others stay as they were"
 
@@ -65,11 +65,11 @@ def test_name_that_another_identity_had_before_is_erased(gallery: Store):
 
 def test_event_of_the_time_when_a_photo_was_unreadable_is_erased(gallery: Store):
     path = b"/album/Schnurrhilde \xff.jpg".decode(errors="surrogateescape")
-    with gallery.write() as repository:
-        for skipped in (path, "/album/other.jpg"):
-            add_event(repository, "skipped", path=skipped, reason="is cut short")
+    for skipped in (path, "/album/other.jpg"):
+        record_skipped(Gallery(gallery), skipped, NO_STATUS, "is cut short")
     enroll_vectors(gallery, draw_individuals([1]))
     with gallery.write() as repository:
         repository.photos.update_file(1, Path(path), 5, 5)
     forget_photos(gallery, [Path(path)])
-    assert [json.loads(body)["path"] for body in bodies(gallery)] == ["/album/other.jpg"]
+    for topic in (EVENTS, SKIPPED):
+        assert [note.body["path"] for note in Gallery(gallery).notes(topic)] == ["/album/other.jpg"]

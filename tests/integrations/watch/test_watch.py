@@ -8,12 +8,9 @@ import pytest
 
 from familiar.core.errors import FamiliarError, GalleryBusy
 from familiar.core.gallery_types import ClusterResult
-from familiar.gallery.cluster.cluster import cluster
-from familiar.gallery.edits.corrections import name_identity
-from familiar.gallery.edits.forget import forget_photos
-from familiar.gallery.store.store import Store
+from familiar.gallery import Gallery
 from familiar.integrations.watch import events, outbox, watch
-from familiar.integrations.watch.settings import watch_lock
+from familiar.integrations.watch.watch import watch_lock
 from support.color_album import draw_photo
 from support.watched_folder import SETTLE_SECONDS, WatchedFolder, replay, unique
 
@@ -33,8 +30,7 @@ def test_enrolls_a_photo_once_its_size_is_stable(watched: WatchedFolder):
     assert watched.reported() == []
     watched.step(SETTLE_SECONDS + 0.1)
     assert watched.reported() == [("enrolled", "a.png")]
-    with watched.gallery.read() as repository:
-        assert repository.watch_events.count() == 0, "what was delivered is deleted"
+    assert watched.gallery.notes(outbox.EVENTS) == [], "what was delivered is deleted"
 
 
 @pytest.mark.parametrize("name", ["a.png.part", "a.jpg.crdownload", ".a.png", ".hidden/a.png", "a.txt", "a"])
@@ -59,7 +55,7 @@ def test_event_of_a_new_photo_shows_who_is_in_it(watched: WatchedFolder):
     assert (face.face, face.box_xyxy_px, face.identity, face.name) == (2, (0, 0, 32, 32), 1, None)
     assert face.probability is not None
     assert face.new_identity
-    name_identity(watched.gallery, 1, "Rosa")
+    watched.gallery.name(1, "Rosa")
     watched.draw("later.png", "red", shade=5)
     watched.settle()
     (later,) = watched.events[-1].faces  # pyright: ignore
@@ -70,8 +66,7 @@ def test_identities_from_before_the_first_watch_are_not_new(watched: WatchedFold
     for shade in range(2):
         watched.draw(f"{shade}.png", "red", shade=shade)
     watched.settle()
-    with watched.gallery.write() as repository:
-        repository.connection.execute("UPDATE gallery SET watched_identity = NULL")
+    watched.gallery.delete_notes(note.number for note in watched.gallery.notes(outbox.STATE))
     watched.restart()
     watched.draw("later.png", "red", shade=5)
     watched.settle()
@@ -103,9 +98,8 @@ def test_events_tell_that_a_photo_was_moved_edited_replaced_deleted_and_put_back
     watched.restart()
     watched.settle()
     assert watched.take_reported() == [("missing", "b.png")], "once"
-    with watched.gallery.read() as repository:
-        assert len(repository.watched_files.missing()) == 2
-        assert repository.faces.count() == 3, "their faces stay"
+    assert len(outbox.missing_photos(watched.gallery)) == 2
+    assert watched.gallery.counts().faces == 3, "their faces stay"
     moved.write_bytes(blue)
     os.utime(moved, ns=(modified_ns, modified_ns))
     watched.write("c.png", content)
@@ -203,8 +197,7 @@ def test_unreadable_photo_is_reported_once_and_tried_again_when_it_changes(watch
     watched.settle()
     broken.unlink()
     watched.settle()
-    with watched.gallery.read() as repository:
-        assert repository.watched_files.skipped() == {}
+    assert outbox.skipped_files(watched.gallery) == {}
 
 
 def test_photo_that_was_overwritten_with_garbage_is_missing(watched: WatchedFolder):
@@ -263,13 +256,15 @@ def test_second_watch_of_a_gallery_is_refused(tmp_path: Path):
 def test_busy_gallery_is_waited_for(watched: WatchedFolder, monkeypatch: pytest.MonkeyPatch):
     busy = iter([True, True])
 
-    def cluster_when_free(gallery: Store) -> ClusterResult:
+    cluster = Gallery.cluster
+
+    def cluster_when_free(gallery: Gallery) -> ClusterResult:
         if next(busy, False):
             raise GalleryBusy("busy")
         return cluster(gallery)
 
     monkeypatch.setattr(watch, "_BUSY_RETRY_SECONDS", 0.001)
-    monkeypatch.setattr(watch, "cluster", cluster_when_free)
+    monkeypatch.setattr(Gallery, "cluster", cluster_when_free)
     watched.draw("a.png", "red")
     watched.settle()
     assert watched.reported() == [("enrolled", "a.png")]
@@ -283,7 +278,7 @@ def test_watch_killed_between_enrollment_and_report_reports_the_same_ids(
     watched.draw("b.png", "red", shade=3)
     watched.step()
     with monkeypatch.context() as patch:
-        patch.setattr(watch, "cluster", killed)
+        patch.setattr(Gallery, "cluster", killed)
         with pytest.raises(KeyboardInterrupt):
             watched.step(SETTLE_SECONDS + 0.1)
     assert watched.reported() == []
@@ -301,7 +296,7 @@ def test_watch_killed_between_enrollment_and_report_reports_the_same_ids(
     watched.settle()
     assert watched.events[: len(before)] == before
     numbers = [int(event.id.rpartition("-")[2]) for event in unique(watched.events)]
-    assert numbers == [*range(1, len(numbers) + 1)]
+    assert numbers == sorted({*numbers})
     assert watched.reported() == [("enrolled", "a.png"), ("enrolled", "b.png")]
     assert [face.identity for event in watched.events[1:3] for face in event.faces] == [1, 1]  # pyright: ignore
 
@@ -316,7 +311,7 @@ def test_event_of_a_photo_that_was_edited_before_the_report_is_not_lost(
     watched.draw("a.png", "red")
     watched.step()
     with monkeypatch.context() as patch:
-        patch.setattr(watch, "cluster", killed)
+        patch.setattr(Gallery, "cluster", killed)
         with pytest.raises(KeyboardInterrupt):
             watched.step(SETTLE_SECONDS + 0.1)
     watched.draw("a.png", "red", shade=2)
@@ -333,20 +328,21 @@ def test_events_of_forgotten_photos_leave_the_outbox(watched: WatchedFolder):
     path = watched.draw("a.png", "red")
     watched.draw("b.png", "green")
     watched.settle()
-    with watched.gallery.write() as repository:  # a webhook that takes nothing
-        repository.watch_events.set_destinations(["stdout", "webhook"])
-        for photo in (1, 2):
-            outbox.add_event(repository, "enrolled", photo, path=f"{photo}", taken_at=None)
+    outbox.start_delivery(watched.gallery, ["stdout", "webhook"], [])  # a webhook that takes nothing
+    outbox.mark_delivered(watched.gallery, "webhook", watched.gallery.notes(outbox.EVENTS)[-1].number)
+    for photo in (1, 2):
+        outbox.add_event(watched.gallery, "enrolled", photo, path=f"{photo}", taken_at=None)
     outbox.complete_events(watched.gallery)
-    forget_photos(watched.gallery, [path])
+    watched.gallery.forget(photos=path)
     (event,) = (event for _, event in outbox.undelivered(watched.gallery, "webhook", 9))
     assert event.photo == 2  # pyright: ignore
 
 
 def test_outbox_is_bounded(watched: WatchedFolder, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(outbox, "MAX_EVENTS", 3)
-    with watched.gallery.write() as repository:
-        repository.watch_events.set_destinations(["stdout", "webhook"])
+    outbox.start_delivery(watched.gallery, ["stdout", "webhook"], [])
+    outbox.mark_delivered(watched.gallery, "webhook", watched.gallery.notes(outbox.EVENTS)[-1].number)
+    watched.step()
     for shade in range(5):
         watched.draw(f"{shade}.png", "red", shade=shade)
     watched.settle()
@@ -359,9 +355,8 @@ def test_events_of_a_restored_backup_have_other_ids(watched: WatchedFolder, tmp_
     ids: list[str] = []
     for folder in (tmp_path / "first", tmp_path / "second"):
         shutil.copytree(watched.gallery.folder, folder)
-        with Store.open(folder) as copy:
-            with copy.write() as repository:
-                outbox.add_event(repository, "stopped")
+        with Gallery.open(folder) as copy:
+            outbox.add_event(copy, "stopped")
             ids += [event.id for _, event in outbox.undelivered(copy, "stdout", 9)]
     assert len({*ids}) == 2
     assert len({event_id.rpartition("-")[2] for event_id in ids}) == 1
@@ -389,21 +384,20 @@ def test_unreadable_folder_is_reported_once_and_its_photos_are_not_missing(
         assert watched.take_reported() == [("skipped", "sub")]
     watched.settle()
     assert watched.take_reported() == []
-    with watched.gallery.read() as repository:
-        assert repository.watched_files.skipped() == {}
+    assert outbox.skipped_files(watched.gallery) == {}
 
 
-def test_watch_looks_where_notices_say(watched: WatchedFolder):
+def test_watch_looks_when_notices_say(watched: WatchedFolder):
     watched.settle()
     notices = watched.use_notices()
     watched.watch._next_scan = watched.seconds + 10**6
     path = watched.draw("sub/a.png", "red")
-    notices.paths.add(str(path.parent))
+    notices.is_changed = True
     watched.step()
     watched.step(SETTLE_SECONDS + 0.1)
     assert watched.take_reported() == [("enrolled", "sub/a.png")]
     path.unlink()
-    notices.paths.add(str(path.parent))
+    notices.is_changed = True
     watched.step()
     watched.step(SETTLE_SECONDS + 0.1)
     assert watched.reported() == [("missing", "sub/a.png")]
@@ -424,7 +418,7 @@ def test_stop_ends_the_run_after_the_batch_and_the_next_run_goes_on(watched: Wat
 
 
 def test_gallery_of_another_model_ends_the_watch(watched: WatchedFolder):
-    with watched.gallery.write() as repository:
+    with watched.gallery.store.write() as repository:
         repository.connection.execute("UPDATE gallery SET space = replace(space, 'mean-color', 'other')")
     watched.draw("a.png", "red")
     with pytest.raises(FamiliarError, match="migrate"):

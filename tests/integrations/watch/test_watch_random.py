@@ -11,7 +11,6 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from familiar.gallery.store.photos import path_before_replacement
-from familiar.integrations.watch.disk import Disk
 from support.color_album import RGB_U8, draw_photo
 from support.mean_color_bundle import CALIBRATED, write_mean_color_bundle
 from support.property_tests import expensive
@@ -57,7 +56,7 @@ def contents(tmp_path_factory: pytest.TempPathFactory) -> list[bytes]:
 
 
 def apply(root: Path, contents: list[bytes], operation: tuple) -> list[Path]:
-    """Change the disk, and return the paths that the system would give notices of."""
+    """Change the disk, and return the paths that have changed."""
     kind, *rest = operation
     path = root / rest[0]
     if kind == "write":
@@ -137,7 +136,8 @@ def test_gallery_equals_the_disk_and_the_events_whatever_happens(
         watched.settle()
         check_gallery_equals_disk(watched, contents)
         ids = [event.id for event in unique(watched.events)]
-        assert [int(event_id.rpartition("-")[2]) for event_id in ids] == [*range(1, len(ids) + 1)]
+        numbers = [int(event_id.rpartition("-")[2]) for event_id in ids]
+        assert numbers == sorted({*numbers})
         count = len(ids)
         watched.settle()
         assert len(unique(watched.events)) == count, "nothing is reported twice"
@@ -160,17 +160,3 @@ def kill_at_event(watched: WatchedFolder, after: int) -> None:
     finally:
         watched.on_event = lambda _: None
     watched.restart()
-
-
-@given(operations=st.lists(change, max_size=12))
-def test_looking_where_notices_say_finds_what_a_full_search_finds(contents: list[bytes], operations: list[tuple]):
-    with tempfile.TemporaryDirectory() as folder:
-        root = Path(folder)
-        disk = Disk([root])
-        disk.scan()
-        for operation in operations:
-            paths = {str(path) for path in apply(root, contents, operation)}
-            disk.refresh(path for path in paths if len(path) > len(folder))
-            searched = Disk([root])
-            searched.scan()
-            assert disk.files == searched.files

@@ -25,10 +25,11 @@ def receiver():
 
 def make_webhook(watched: WatchedFolder, receiver: Receiver, events: int = 3, secret: bytes | None = None) -> Webhook:
     """Let some events wait for a receiver."""
-    with watched.gallery.write() as repository:
-        repository.watch_events.set_destinations(["stdout", destination_of(receiver.url)])
-        for number in range(events):
-            outbox.add_event(repository, "skipped", path=f"{number}.png", reason="broken")
+    outbox.start_delivery(watched.gallery, ["stdout", destination_of(receiver.url)], [])
+    started = watched.gallery.notes(outbox.EVENTS)[-1].number
+    outbox.mark_delivered(watched.gallery, destination_of(receiver.url), started)
+    for number in range(events):
+        outbox.add_event(watched.gallery, "skipped", path=f"{number}.png", reason="broken")
     return Webhook(watched.gallery, receiver.url, secret, watched.notes.append)
 
 
@@ -98,16 +99,14 @@ def test_undelivered_events_survive_a_restart_and_the_url_is_not_stored(watched:
     Webhook(watched.gallery, receiver.url, None, watched.notes.append).deliver(watched.gallery)
     assert [request.document["event"] for request in receiver.requests] == ["started", "enrolled", "started"]
     assert b"secret-path" not in (watched.gallery.folder / "gallery.sqlite").read_bytes()
-    with watched.gallery.read() as repository:
-        assert repository.watch_events.delivered("another one") == repository.watch_events.last_id()
+    assert outbox.undelivered(watched.gallery, "another one", 9) == []
 
 
 def test_webhook_that_is_not_named_any_more_keeps_no_events(watched: WatchedFolder, receiver: Receiver):
     make_webhook(watched, receiver)
     watched.restart()
     watched.settle()
-    with watched.gallery.read() as repository:
-        assert repository.watch_events.count() == 0
+    assert watched.gallery.notes(outbox.EVENTS) == []
 
 
 def test_thread_delivers_what_is_left_before_it_ends(watched: WatchedFolder, receiver: Receiver):

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from familiar.cli.commands.gallery.arguments import format_similarity, label
+from familiar.cli.commands.gallery.arguments import format_similarity, label, open_gallery
 from familiar.cli.console import list_skipped, note, print_json
 from familiar.cli.options import FILE, album_model_option, embedding_options, exclude_option, json_option
 from familiar.core.errors import FamiliarError, NoFaceFound, UnreadablePhoto
@@ -79,7 +79,6 @@ def match(
     """
     from datetime import date
 
-    from familiar.gallery import Gallery
     from familiar.integrations.lost_pets.candidates import PetFilter
     from familiar.integrations.lost_pets.found_pets import (
         list_found_pets,
@@ -96,18 +95,16 @@ def match(
         raise click.UsageError("--save, --found-at, --found-on and --not are for one found pet; give its photos alone")
     pets: list[FoundPet] = []
     skipped: list[FamiliarError] = [*without_photo]
-    with Gallery.open(folder, models or None, providers=providers) as gallery:
+    with open_gallery(folder, models or None, providers=providers) as gallery:
         face_detector = gallery.detector(detector, detector_model, for_query=name is None)
         numbers = list(map(gallery.resolve_identity, dismissed))
-        database, embedder = gallery.store, gallery.embedder
         for group, paths in groups.items():
             try:
                 if name is not None and report is not None:
-                    save_found_pet(database, embedder, paths, face_detector, name, report, flip=tta)
+                    save_found_pet(gallery, paths, face_detector, name, report, flip=tta)
                 pets.append(
                     search_found_pet(
-                        database,
-                        embedder,
+                        gallery,
                         group,
                         paths,
                         face_detector,
@@ -126,7 +123,7 @@ def match(
         if not pets:
             raise UnreadablePhoto(f"{photos[0]}: shows no found pet; the lines above say why")
         today = date.today().isoformat()
-        pages = [] if output is None else write_pages(database, pets, output, today, with_contact=contact)
+        pages = [] if output is None else write_pages(gallery, pets, output, today, with_contact=contact)
     if as_json:
         print_json([_document(pet) for pet in pets])
     for pet in [] if as_json else pets:

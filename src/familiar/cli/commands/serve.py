@@ -131,7 +131,8 @@ def serve(
             raise click.UsageError(
                 "--immich goes without GALLERY, --detector-model, --root, --report, --read-only and --desk"
             )
-        from familiar.web.immich.app import ImmichSettings, parse_models, serve_immich
+        from familiar.integrations.immich.service import parse_models
+        from familiar.web.immich import ImmichSettings, serve_immich
 
         settings = ImmichSettings(models=parse_models(models), upstream=upstream, **common)
         serve_immich(settings, lambda url: note(f"give this URL to Immich: {url}"))

@@ -84,8 +84,7 @@ def watch(
     Example:
       familiar watch photos/ --gallery album
     """
-    from familiar.integrations.watch.settings import WatchSettings, watch_lock
-    from familiar.integrations.watch.watch import FolderWatch
+    from familiar.integrations.watch.watch import FolderWatch, WatchSettings, watch_lock
     from familiar.integrations.watch.webhooks import check_url
 
     for folder in folders:
@@ -99,8 +98,7 @@ def watch(
         face_detector = opened.detector(detector, detector_model)
         opened.remember_detector(detector, detector_model)
         watching = FolderWatch(
-            opened.store,
-            opened.embedder,
+            opened,
             face_detector,
             folders,
             settings,

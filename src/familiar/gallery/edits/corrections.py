@@ -92,12 +92,14 @@ def merge(store: Store, into: int, others: Sequence[int], *, same_photo: bool = 
     others = [other for other in dict.fromkeys(others) if other != into]
     with decision(store, "merge") as repository:
         check_identities(store, [into, *others])
-        merge_all(store, repository, into, others, same_photo=same_photo)
+        _merge_all(store, repository, into, others, same_photo=same_photo)
         propagated = recluster(store, repository, np.empty(0, np.int64), [into]).changed
     return CorrectionResult(into, propagated)
 
 
-def move(store: Store, faces: Sequence[int], to: int, *, same_photo: bool = False) -> CorrectionResult:
+def move(
+    store: Store, faces: Sequence[int], to: int, *, same_photo: bool = False, propagate: bool = True
+) -> CorrectionResult:
     """Assign these faces to the identity `to`, and reject them from their previous identities.
 
     Args:
@@ -105,6 +107,7 @@ def move(store: Store, faces: Sequence[int], to: int, *, same_photo: bool = Fals
         faces: ids of the faces.
         to: the identity's number.
         same_photo: accept that a photo has two faces in that identity, which are then confirmed.
+        propagate: False: the faces are those of a list, as for `assign`.
 
     Raises:
         SharedPhoto: a photo would, and `same_photo` is False.
@@ -112,10 +115,18 @@ def move(store: Store, faces: Sequence[int], to: int, *, same_photo: bool = Fals
     with decision(store, "move") as repository:
         check_faces(store, faces)
         check_identities(store, [to])
-        return CorrectionResult(to, reassign(store, repository, dict.fromkeys(faces, to), same_photo=same_photo))
+        changed = reassign(store, repository, dict.fromkeys(faces, to), same_photo=same_photo, is_list=not propagate)
+    return CorrectionResult(to, changed)
 
 
-def split(store: Store, faces: Sequence[int], name: str | None = None, *, same_photo: bool = False) -> CorrectionResult:
+def split(
+    store: Store,
+    faces: Sequence[int],
+    name: str | None = None,
+    *,
+    same_photo: bool = False,
+    propagate: bool = True,
+) -> CorrectionResult:
     """Move these faces to a new identity.
 
     Args:
@@ -123,6 +134,7 @@ def split(store: Store, faces: Sequence[int], name: str | None = None, *, same_p
         faces: ids of the faces.
         name: of the new identity; None: none.
         same_photo: as for `move`.
+        propagate: as for `move`.
 
     Raises:
         SharedPhoto: as in `move`.
@@ -131,8 +143,10 @@ def split(store: Store, faces: Sequence[int], name: str | None = None, *, same_p
     with decision(store, "split") as repository:
         check_faces(store, faces)
         identity = create_identity(store, repository, name)
-        identity_of_face = dict.fromkeys(faces, identity)
-        return CorrectionResult(identity, reassign(store, repository, identity_of_face, same_photo=same_photo))
+        changed = reassign(
+            store, repository, dict.fromkeys(faces, identity), same_photo=same_photo, is_list=not propagate
+        )
+    return CorrectionResult(identity, changed)
 
 
 def assign(store: Store, individuals: Sequence[Individual]) -> int:
@@ -222,7 +236,17 @@ def mark_different(store: Store, first: int, second: int) -> None:
         propagate(store, repository, before, leaving, leaving, [], opposite)
 
 
-def merge_all(store: Store, repository: Repository, into: int, others: Sequence[int], *, same_photo: bool) -> None:
+def unmark_different(store: Store, first: int, second: int) -> None:
+    """Forget that two identities show different individuals: by pairs of faces, and by rejections of faces."""
+    with decision(store, "reconsider") as repository:
+        check_identities(store, [first, second])
+        faces = [[row.face for row in repository.faces.rows_of_identity(each)] for each in (first, second)]
+        repository.constraints.drop_between(faces[0], second)
+        repository.constraints.drop_between(faces[1], first)
+        repository.constraints.drop_pairs(*faces)
+
+
+def _merge_all(store: Store, repository: Repository, into: int, others: Sequence[int], *, same_photo: bool) -> None:
     """Merge identities as `merge` does, within an open decision, without clustering again."""
     before = load_assignments(store)
     members = np.flatnonzero(np.isin(before.identity, [into, *others]))

@@ -94,7 +94,7 @@ def forget_photos(store: Store, photos: Sequence[Path | int]) -> ForgetResult:
             repository.erasure.mark_faces_of_photos(numbers)
             faces = repository.erasure.erase_marked()
             repository.erasure.note("photo", numbers)
-            repository.erasure.erase_watch_notes(numbers)
+            repository.erasure.erase_notes(numbers)
             repository.photos.delete(numbers)
             repository.identities.delete_empty()
             _delete_files(files)  # the last step that can fail before the commit

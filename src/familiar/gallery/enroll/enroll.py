@@ -18,7 +18,6 @@ from familiar.detection.faces import MIN_SCORE
 from familiar.embedding.embedder import Embedder
 from familiar.gallery.enroll.photo_reading import EmbeddedBatch, embed_batches, read_new_file
 from familiar.gallery.enroll.photo_writing import WrittenPhoto, write_photo
-from familiar.gallery.store.repository import Repository
 from familiar.gallery.store.store import Store
 
 _INSERT_BATCH = 20_000  # rows per transaction, which writes nearly every page of a large gallery's index by content
@@ -84,7 +83,7 @@ def enroll(
     species: str | None = None,
     min_score: float = MIN_SCORE,
     on_batch: Callable[[int, EnrollResult], None] = lambda _, __: None,
-    record: Callable[[Repository, EnrolledBatch], None] | None = None,
+    record: Callable[[EnrolledBatch], None] | None = None,
 ) -> EnrollResult:
     """Detect and embed the faces of photos, and add them to a gallery.
 
@@ -129,7 +128,7 @@ def enroll(
                 if new:
                     repository.events.add("enrolled", first=min(new), last=max(new))
                 if record:
-                    record(repository, EnrolledBatch(tuple(written), tuple(batch.skipped)))
+                    record(EnrolledBatch(tuple(written), tuple(batch.skipped)))
             result = sum(map(_count, written), result)
         done += batch.count
         on_batch(done, result)

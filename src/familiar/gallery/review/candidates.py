@@ -21,6 +21,8 @@ from familiar.neighbors.purity import Halves, halve
 
 NEIGHBORS = 10  # nearest clusters that a cluster may be merged with
 MAX_MERGED = 1000  # the largest clusters are compared with all; joining two of the others corrects little
+MIN_GAIN = 0.6
+"""Expected gain from which on an answer matters."""
 MIN_SPLIT_SIZE = 4  # of an identity that is asked about
 # Logistic curves: at the threshold, by an uncertainty more of similarity, by an e-fold of faces. Fitted to clusters of
 # cats23, dogs29, ORL and LFW's peopleDevTrain (docs/explanation/clustering.md).
@@ -108,6 +110,16 @@ def _find_candidates(store: Store) -> list[Candidate]:
     clusters = Clusters(assignments, compared, labels, sizes, sums, members, last_rows)
     candidates = [*_splits(store, clusters), *_merges(store, clusters), *_outliers(clusters)]
     return sorted(candidates, key=lambda candidate: -candidate.gain)
+
+
+def load_candidates_of(store: Store, species: str | None) -> list[Candidate]:
+    """Find the questions about faces of a species, as `load_candidates`; None: about all."""
+    candidates = load_candidates(store)
+    if species is None:
+        return candidates
+    with store.read() as repository:
+        labels = repository.faces.species()
+    return [each for each in candidates if labels[each.first_rows[0]] == species]
 
 
 def _halves(store: Store, clusters: Clusters) -> dict[int, Halves]:

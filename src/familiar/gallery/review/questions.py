@@ -1,5 +1,6 @@
 """The review questions whose answers are expected to correct most: do these two faces show the same individual?"""
 
+import sys
 from dataclasses import dataclass
 
 import numpy as np
@@ -7,32 +8,30 @@ import numpy as np
 from familiar.core.errors import Contradiction
 from familiar.core.gallery_types import Question
 from familiar.gallery.edits import corrections
-from familiar.gallery.review.candidates import identity_of, load_candidates
-from familiar.gallery.same.assignments import check_faces, load_assignments
+from familiar.gallery.review.batches import propose_batches
+from familiar.gallery.review.candidates import MIN_GAIN, identity_of, load_candidates, load_candidates_of
+from familiar.gallery.same.assignments import UNASSIGNED, check_faces, load_assignments
 from familiar.gallery.store.store import Store
-
-MIN_GAIN = 0.6
-"""Expected gain from which on an answer matters."""
-ANSWERS_PER_QUESTION = (1.15, 1.0, 1.65)
-"""Answers per question that matters now: the median, and between which nine in ten moments of reviewing were."""
 
 
 @dataclass(frozen=True)
-class AnswersLeft:
-    """How many answers are left that matter.
+class Remaining:
+    """What is not settled yet, and what the questions do about it.
 
     Attributes:
-        expected: about so many.
-        low: fewer are left in one of twenty cases.
-        high: more are left in one of twenty cases.
+        questions: batches and questions whose answers matter, by what is known now; answers may bring up more.
+        unnamed: groups without a name.
+        unassigned: faces in no group.
+        covered: those of them that a batch or a question is about.
     """
 
-    expected: int
-    low: int
-    high: int
+    questions: int
+    unnamed: int
+    unassigned: int
+    covered: int
 
 
-def propose_questions(store: Store, count: int = 10) -> list[Question]:
+def propose_questions(store: Store, count: int = 10, *, species: str | None = None) -> list[Question]:
     """List at most `count` questions by falling expected gain, each cluster in at most one of them.
 
     The expected gain is between the number of faces and the number of pairs that the answer sets right. Of a merge or
@@ -43,7 +42,7 @@ def propose_questions(store: Store, count: int = 10) -> list[Question]:
     Pairs that were answered before, faces of one photo and faces that the user marked as different are left out.
     """
     with store.read():  # one snapshot, whatever other processes write
-        assignments, candidates = load_assignments(store), load_candidates(store)
+        assignments, candidates = load_assignments(store), load_candidates_of(store, species)
     used: set[int] = set()
     selected: list[Question] = []
     for candidate in candidates:
@@ -55,15 +54,39 @@ def propose_questions(store: Store, count: int = 10) -> list[Question]:
     return selected
 
 
-def estimate_answers_left(store: Store) -> AnswersLeft:
-    """Estimate how many answers are left that are expected to correct `MIN_GAIN` or more.
+def count_remaining(store: Store, *, species: str | None = None) -> Remaining:
+    """Count what is not settled yet: questions that matter, groups without a name and faces in no group.
 
-    All questions count that are known now, also those about one cluster of which `propose_questions` lists the first.
-    Answers bring up new ones, which the factors allow for.
+    A batch counts as one question, with all that it settles.
+
+    Args:
+        store: to read.
+        species: only faces and groups of this species.
     """
-    with store.read():
-        known = sum(candidate.gain >= MIN_GAIN for candidate in load_candidates(store))
-    return AnswersLeft(*(round(factor * known) for factor in ANSWERS_PER_QUESTION))
+    with store.read() as repository:
+        assignments = load_assignments(store)
+        batches = propose_batches(store, sys.maxsize, species=species)
+        candidates = [each for each in load_candidates_of(store, species) if each.gain >= MIN_GAIN]
+        labels = repository.faces.species()
+    batch_identities = {batch.identity for batch in batches}
+    others = [
+        candidate
+        for candidate in candidates
+        if not batch_identities
+        & {identity_of(assignments, candidate.first_rows), identity_of(assignments, candidate.second_rows)}
+    ]
+    counted = np.array([species in (None, label) for label in labels], np.bool_)
+    unassigned = set(assignments.faces.ids[counted & (assignments.identity == UNASSIGNED)].tolist())
+    in_groups = np.unique(assignments.identity[counted & (assignments.identity != UNASSIGNED)])
+    covered = {face for batch in batches for face in batch.candidates}
+    for candidate in others:
+        covered.update(assignments.faces.ids[[candidate.first_rows[0], candidate.second_rows[0]]].tolist())
+    return Remaining(
+        questions=len(batches) + len(others),
+        unnamed=sum(number not in assignments.names for number in in_groups.tolist()),
+        unassigned=len(unassigned),
+        covered=len(unassigned & covered),
+    )
 
 
 def doubtful_identities(store: Store) -> frozenset[int]:

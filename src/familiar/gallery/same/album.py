@@ -18,7 +18,7 @@ from familiar.gallery.same.constraints import are_together, burst_pairs, gallery
 from familiar.gallery.same.learning import learn, learned_rows
 from familiar.gallery.store.face_table import EmbeddingTable
 from familiar.gallery.store.store import Store
-from familiar.neighbors.album import AlbumWhitening, album_threshold, measure_album
+from familiar.neighbors.album import AlbumEstimate, AlbumWhitening, album_threshold, measure_album
 from familiar.neighbors.domains import DOMAIN_THRESHOLD, IN_DOMAIN, whiten_by_domain
 
 UNKNOWN_UNCERTAINTY = 0.08
@@ -156,18 +156,30 @@ def _measure(
     with store.read() as repository:
         labels, times = repository.faces.species(), repository.photos.times()
     names, parts, species = _number_species(labels, faces)
+    compared_as_they_are = tuple(_is_by_user(calibrated[part]) for part in parts)
+
+    def measure() -> list[tuple[AlbumWhitening, AlbumEstimate] | None]:
+        # By the model's threshold: a calibration on few confirmed faces may be far too low for all others, which
+        # would be one cluster.
+        return [
+            None
+            if as_they_are
+            else measure_album(
+                faces.unit_rows(np.flatnonzero(species == number))[:, faces.space.part_columns[part]],
+                model_clustering(store, part).threshold,
+            )
+            for number, (part, as_they_are) in enumerate(zip(parts, compared_as_they_are, strict=True))
+        ]
+
+    # Answers change what is learned, not this, which takes seconds in a large album.
+    measurements = store.cached("measured album", (faces.revision, compared_as_they_are), measure)
     whitenings: list[AlbumWhitening | None] = []
     thresholds: list[SpeciesClustering] = []
     for number, (name, part) in enumerate(zip(names, parts, strict=True)):
         rows = np.flatnonzero(species == number)
         embeddings = faces.unit_rows(rows)[:, faces.space.part_columns[part]]
         learned_within = np.flatnonzero(np.isin(rows, learned))
-        whitening, estimate, gain = None, None, None
-        if not _is_by_user(calibrated[part]):
-            # By the model's threshold: a calibration on few confirmed faces may be far too low for all others, which
-            # would be one cluster.
-            model_threshold = model_clustering(store, part).threshold
-            whitening, estimate = measure_album(embeddings, model_threshold) or (None, None)
+        (whitening, estimate), gain = measurements[number] or (None, None), None
         if whitening and (result := learn(whitening, embeddings, identities[rows], learned_within)):
             whitening, gain = result
             estimate = album_threshold(whitening, embeddings) or estimate

@@ -45,7 +45,7 @@ class AdaptedQuery:
         return self.adapted[np.searchsorted(np.flatnonzero(self.assignments.domain == self.domain), rows)]
 
 
-def center_query(store: Store, query: Float32[np.ndarray, " d"]) -> AdaptedQuery:
+def plain_query(store: Store, query: Float32[np.ndarray, " d"]) -> AdaptedQuery:
     """Subtract from a query what is subtracted from the gallery's faces of its part; it is not adapted to a domain."""
     faces = store.faces_at(len(query))
     part = faces.part_of_query(query)

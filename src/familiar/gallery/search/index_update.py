@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 
 from familiar.gallery.search.external_search import SyncResult, sync_external_index
-from familiar.gallery.search.search import build_index, lacks_index
+from familiar.gallery.search.folder_index import build_index, lacks_index
 from familiar.gallery.store.store import Store
 
 

@@ -4,7 +4,7 @@ from bisect import bisect_right
 from itertools import groupby, islice
 
 import numpy as np
-from jaxtyping import Float32, Int64
+from jaxtyping import Bool, Float32, Int64
 
 from familiar.core.errors import NotInGallery
 from familiar.core.gallery_types import AssignmentConfidence, Counts, GalleryFace, GalleryPhoto, IdentitySummary
@@ -13,6 +13,7 @@ from familiar.gallery.same.album import load_album
 from familiar.gallery.same.assignments import UNASSIGNED, check_faces, check_identities, load_assignments
 from familiar.gallery.same.calibration import calibration
 from familiar.gallery.same.templates import central_faces, compute_templates
+from familiar.gallery.store.repository import Repository
 from familiar.gallery.store.store import Store
 from familiar.neighbors.domains import DOMAIN_THRESHOLD, IN_DOMAIN
 from familiar.neighbors.whitening import whiten_to_domain
@@ -35,17 +36,20 @@ def photo(store: Store, number: int) -> GalleryPhoto:
     return page[0]
 
 
-def photos(store: Store, *, after: int = 0, before: int | None = None, limit: int = 100) -> list[GalleryPhoto]:
+def photos(
+    store: Store, *, after: int = 0, before: int | None = None, species: str | None = None, limit: int = 100
+) -> list[GalleryPhoto]:
     """Return a page of photos.
 
     Args:
         store: the gallery to list.
         after: only photos with a larger id, by rising id.
         before: if given, only photos with a smaller id instead, newest first.
+        species: only photos with a face of this species.
         limit: maximum number of photos.
     """
     with store.read() as repository:
-        rows = repository.photos.page(after=after, before=before, limit=limit)
+        rows = repository.photos.page(after=after, before=before, species=species, limit=limit)
         faces = repository.faces.rows_in_photos(row.photo for row in rows)
     faces_by_photo = {number: tuple(group) for number, group in groupby(faces, key=lambda face: face.photo)}
     return [
@@ -58,6 +62,7 @@ def identity_summaries(
     store: Store,
     *,
     named: bool | None = None,
+    species: str | None = None,
     after: tuple[int, int] | None = None,
     limit: int = 100,
 ) -> list[IdentitySummary]:
@@ -68,10 +73,15 @@ def identity_summaries(
     Args:
         store: the gallery to list.
         named: only identities that have a name (True) or have none (False).
+        species: only identities of which most faces are of this species.
         after: number of faces and identity number of the last identity of the previous page.
         limit: maximum number of identities.
     """
     summaries = list(all_summaries(store).values())
+    if species is not None:
+        with store.read() as repository:
+            species_of = repository.identities.species()
+        summaries = [each for each in summaries if species_of.get(each.identity) == species]
     start = 0 if after is None else bisect_right(summaries, (-after[0], after[1]), key=_order)
     listed = (
         each
@@ -124,20 +134,25 @@ def face_confidences(store: Store, identity: int) -> list[AssignmentConfidence]:
     return [confidence for _, confidence in scored]
 
 
-def unassigned_faces(store: Store, *, after: int = 0, limit: int = 100) -> list[GalleryFace]:
-    """Return a page of the unassigned faces with an id above `after`, by rising id."""
+def unassigned_faces(
+    store: Store, *, species: str | None = None, after: int = 0, limit: int = 100
+) -> list[GalleryFace]:
+    """Return a page of the unassigned faces with an id above `after`, by rising id, of one species or of all."""
     with store.read() as repository:
         assignments = load_assignments(store)
         ids = assignments.faces.ids
-        page = ids[(assignments.identity == UNASSIGNED) & (ids > after)][:limit].tolist()
+        listed = (assignments.identity == UNASSIGNED) & (ids > after)
+        if species is not None:
+            listed &= _is_of_species(repository, species)
+        page = ids[listed][:limit].tolist()
         faces = repository.faces.rows(page)
     return sorted(faces, key=lambda face: face.face)
 
 
-def counts(store: Store) -> Counts:
-    """Count photos, faces and identities; cached until the gallery changes."""
+def counts(store: Store, *, species: str | None = None) -> Counts:
+    """Count photos, faces and identities, of one species or of all; cached until the gallery changes."""
     with store.read():
-        return store.cached("counts", store.revision, lambda: _count(store))
+        return store.cached(f"counts of {species or 'all'}", store.revision, lambda: _count(store, species))
 
 
 def names(store: Store, beginning: str, limit: int = 10) -> list[str]:
@@ -177,19 +192,30 @@ def _order(summary: IdentitySummary) -> tuple[int, int]:
     return -summary.faces, summary.identity
 
 
-def _count(store: Store) -> Counts:
+def _count(store: Store, species: str | None) -> Counts:
     with store.read() as repository:
         photo_count = repository.photos.count()
         assignments = load_assignments(store)
-    assigned = assignments.identity[assignments.identity != UNASSIGNED]
-    named = np.array(list(assignments.names), np.int64)
+        identity, numbers = assignments.identity, [*assignments.names, *np.unique(assignments.identity).tolist()]
+        if species is not None:
+            is_counted, species_of = _is_of_species(repository, species), repository.identities.species()
+            photo_count = len(np.unique(assignments.faces.photo_ids[is_counted]))
+            identity = identity[is_counted]
+            numbers = [number for number in numbers if species_of.get(number) == species]
+    identities = set(numbers) - {UNASSIGNED}
+    named = len(identities & assignments.names.keys())
     return Counts(
         photos=photo_count,
-        faces=len(assignments.identity),
-        named=len(named),
-        unnamed=len(np.setdiff1d(assigned, named)),
-        unassigned=len(assignments.identity) - len(assigned),
+        faces=len(identity),
+        named=named,
+        unnamed=len(identities) - named,
+        unassigned=int((identity == UNASSIGNED).sum()),
     )
+
+
+def _is_of_species(repository: Repository, species: str) -> Bool[np.ndarray, " n"]:
+    """Mark the faces of a species."""
+    return np.array([label == species for label in repository.faces.species()], np.bool_)
 
 
 def _similarity_to_others(vectors: Float32[np.ndarray, "k d"]) -> Float32[np.ndarray, " k"]:

@@ -1,7 +1,7 @@
 """Search a gallery for the photos or identities most similar to a query, with open-set identification."""
 
 import numpy as np
-from jaxtyping import Float16, Float32, Float64, Int64
+from jaxtyping import Float32, Float64, Int64
 
 from familiar.core.calibration import Calibration
 from familiar.core.errors import FamiliarError
@@ -11,23 +11,20 @@ from familiar.core.vectors import prefix as embedding_prefix
 from familiar.embedding.verification import verify_embeddings
 from familiar.gallery.same.assignments import check_identities
 from familiar.gallery.same.calibration import calibration_at
-from familiar.gallery.same.query_adaptation import AdaptedQuery, adapt_query, center_query
+from familiar.gallery.same.query_adaptation import AdaptedQuery, adapt_query, plain_query
 from familiar.gallery.same.templates import Templates, compute_templates
-from familiar.gallery.search.external_search import search_external_index
+from familiar.gallery.search.external_search import external_candidates
 from familiar.gallery.search.filters import NO_FILTER, Filter, filter_mask
-from familiar.gallery.store.face_table import EmbeddingTable
-from familiar.gallery.store.index_lock import index_lock
+from familiar.gallery.search.folder_index import nearest_in_index
+from familiar.gallery.store.face_table import EmbeddingTable, Shortlist
 from familiar.gallery.store.store import Store
 from familiar.neighbors import brute_force
 from familiar.neighbors.domains import IN_DOMAIN
-from familiar.neighbors.hnsw import HnswIndex, Stamp
 
-INDEX_FROM = 50_000  # faces: fewer are searched exactly in a few milliseconds
-INDEX_EXTRA = 10  # candidates requested from the index beyond k, as it computes in float16
 CANDIDATE_SHARE = 0.01  # of the faces: candidates by prefix, to be ranked by all components
 
 
-def search_photos(
+def search_faces(
     store: Store,
     query: Float32[np.ndarray, " d"],
     k: int = 10,
@@ -53,43 +50,22 @@ def search_photos(
             by all.
 
     Raises:
-        ValueError: k is below 1, the query is not a unit vector of such a length, or the prefix length is not valid.
+        ValueError: k is below 1, the query is not of such a length, or the prefix length is not valid.
     """
-    _check_query(query, k)
     with store.read():  # one snapshot, whatever other processes write
-        model = calibration_at(store, len(query), int(store.space.part_of(query[None])[0]))
         is_whole = prefix is None and len(query) == store.space.embedding_dim
-        hits = search_external_index(store, query, k, only) if is_whole else None
-        if hits is None:
-            hits = _search_faces(store, query, k, only, prefix)
-        return _hits(store, *hits, model)
-
-
-def _search_faces(
-    store: Store, query: Float32[np.ndarray, " d"], k: int, only: Filter, prefix: int | None
-) -> tuple[Int64[np.ndarray, " hits"], Float32[np.ndarray, " hits"]]:
-    """Find the faces most similar to a query, and their similarities, with the index in the folder if that helps."""
-    faces = store.faces_at(len(query))
-    part, queries = faces.part_of_query(query), faces.center_query(query)[None]
-    allowed = None if only.empty else filter_mask(store, faces, only)
-    if faces.space.parts:  # only faces of the same network can be compared
-        allowed = (faces.parts == part) if allowed is None else allowed & (faces.parts == part)
-    if prefix is not None and prefix < len(query):
-        prefixes = _prefixes(store, faces, prefix)
-        count = max(k, round(len(faces.ids) * CANDIDATE_SHARE))
-        rows, similarity = brute_force.search_prefix(faces.embeddings, prefixes, queries, k, count, allowed)
-        return faces.ids[rows[0]], similarity[0]
-    has_index = allowed is None and prefix is None and len(query) == store.space.embedding_dim
-    index = open_index(store) if has_index else None
-    try:
-        candidates = None if index is None else faces.rows_of(index.search(queries, k + INDEX_EXTRA)[0][0])
-    except KeyError:  # another process is erasing the index
-        candidates = None
-    if candidates is None:
-        rows, similarity = brute_force.search(faces.embeddings, queries, k, allowed)
-    else:
-        rows, similarity = brute_force.rerank(faces.embeddings, queries, candidates[None], k)
-    return faces.ids[rows[0]], similarity[0]
+        faces = external_candidates(store, query, k, only) if is_whole else None
+        allowed = shortlist = None
+        if faces is None:
+            faces = store.faces_at(len(query))
+            if not only.empty:
+                allowed = filter_mask(store, faces, only)
+            if prefix is not None and prefix < len(query):
+                shortlist = _nearest_prefixes(store, faces, prefix, k)
+            elif is_whole and only.empty:
+                shortlist = nearest_in_index(store, faces, k)
+        rows, similarity = faces.nearest(query, k, allowed, shortlist)
+        return _hits(store, faces, rows, similarity)
 
 
 def search_identities(
@@ -109,16 +85,18 @@ def search_identities(
 
     Args:
         store: the gallery to search.
-        query: as for `search_photos`.
+        query: as for `search_faces`.
         k: maximum number of matches, at least 1.
         only: restricts the faces that count.
 
     Raises:
         ValueError: k is below 1, or the query is not a unit vector of such a length.
     """
-    _check_query(query, k)
+    check_unit_rows(query[None])
+    if k < 1:
+        raise ValueError(f"k must be at least 1, got {k}")
     with store.read():
-        adapted = adapt_query(store, center_query(store, query))
+        adapted = adapt_query(store, plain_query(store, query))
         templates = _templates_to_compare(store, adapted, only)
     if not len(templates.numbers):
         return []
@@ -175,10 +153,9 @@ def verify(store: Store, query: Float32[np.ndarray, " d"], identity: int) -> Ver
         ValueError: the query is not a unit vector of one of the gallery's lengths.
     """
     check_identities(store, [identity])
-    _check_query(query, 1)
-    query = store.truncate_query(query)
+    check_unit_rows(query[None])
     with store.read():
-        centered = center_query(store, query)
+        centered = plain_query(store, store.truncate(query[None])[0])
         adapted = adapt_query(store, centered)
     assignments, model = adapted.assignments, adapted.model
     members = assignments.rows_of_identity(identity)
@@ -226,68 +203,38 @@ def _odds(
     return np.exp(np.clip(model.slope * similarity + model.intercept, -500, 500)) / individuals
 
 
-def lacks_index(store: Store) -> bool:
-    """Tell whether a gallery is large enough for an index, but has none that is up to date."""
-    return len(store.faces().ids) >= INDEX_FROM and open_index(store) is None
-
-
-def build_index(store: Store) -> None:
-    """Build the HNSW index that searches galleries of 50,000 faces and more.
-
-    Raises:
-        FamiliarError: usearch is not installed.
-    """
-    with store.read():
-        faces = store.faces()
-        version = _index_version(store)
-    index = HnswIndex.build(faces.embeddings, faces.ids)
-    with index_lock(store.folder):
-        if _index_version(store) != version:  # faces may have been forgotten while it was built
-            return
-        index.save(store.folder, version)
-    store.purge_deleted()  # if faces were forgotten while it was saved, and that did not wait
-
-
-def open_index(store: Store) -> HnswIndex | None:
-    """Open the index, or return None if there is none of exactly the gallery's current faces."""
-    with store.read():
-        faces = store.faces()
-        stamp = Stamp(len(faces.ids), _index_version(store))
-    if len(faces.ids) < INDEX_FROM:
-        return None
-    return store.cached("index", faces.revision, lambda: HnswIndex.open(store.folder, stamp))
-
-
-def _index_version(store: Store) -> str:
-    with store.read() as repository:
-        return f"{repository.settings.uid()} {repository.settings.faces_revision()}"
-
-
-def _prefixes(store: Store, faces: EmbeddingTable, length: int) -> Float16[np.ndarray, "n p"]:
+def _nearest_prefixes(store: Store, faces: EmbeddingTable, length: int, k: int) -> Shortlist:
+    """Return what chooses the faces whose first components are nearest to those of a query."""
     valid = store.space.prefixes
     if length not in valid:
         raise ValueError(f"the prefix length must be one of the model's ({', '.join(map(str, valid))}), got {length}")
-    return store.cached(
+    prefixes = store.cached(
         f"prefix {length}", faces.revision, lambda: embedding_prefix(faces.unit_rows(), length).astype(np.float16)
     )
-
-
-def _check_query(query: Float32[np.ndarray, " d"], k: int) -> None:
-    if k < 1:
-        raise ValueError(f"k must be at least 1, got {k}")
-    check_unit_rows(query[None])
+    count = max(k, round(len(faces.ids) * CANDIDATE_SHARE))
+    return lambda queries, allowed: brute_force.search(prefixes, embedding_prefix(queries, length), count, allowed)[0][
+        0
+    ]
 
 
 def _hits(
-    store: Store, ids: Int64[np.ndarray, " k"], similarity: Float32[np.ndarray, " k"], model: Calibration
+    store: Store,
+    faces: EmbeddingTable,
+    rows: Int64[np.ndarray, " k"],
+    similarity: Float32[np.ndarray, " k"],
 ) -> list[Hit]:
+    """Return the faces of some rows, all of one part of the space, with their probabilities."""
+    if not len(rows):
+        return []
+    ids = faces.ids[rows].tolist()
+    model = calibration_at(store, faces.embeddings.shape[1], int(faces.parts[rows[0]]))
     with store.read() as repository:
         individuals = repository.assignments.estimated_identities()
-        row_of_face = {row.face: row for row in repository.faces.rows(ids.tolist())}
-        rows = [row_of_face[face] for face in ids.tolist()]
+        row_of_face = {row.face: row for row in repository.faces.rows(ids)}
     odds = _odds(similarity.astype(np.float64), individuals, model)
     probabilities = [None] * len(ids) if odds is None else (odds / (1 + odds)).tolist()
     return [
-        Hit(row.face, row.path, row.box_xyxy_px, row.identity, row.name, value, probability)
-        for row, value, probability in zip(rows, similarity.tolist(), probabilities, strict=True)
+        Hit(face, row.path, row.box_xyxy_px, row.identity, row.name, value, probability)
+        for face, value, probability in zip(ids, similarity.tolist(), probabilities, strict=True)
+        for row in [row_of_face[face]]
     ]

@@ -8,8 +8,8 @@ from familiar.gallery.review.questions import doubtful_identities
 from familiar.gallery.same.album import load_album
 from familiar.gallery.same.calibration import ClusteringSettings, clustering_calibration
 from familiar.gallery.same.decisions import decisions
+from familiar.gallery.search.folder_index import open_index
 from familiar.gallery.search.listing import all_summaries
-from familiar.gallery.search.search import open_index
 from familiar.gallery.store.space import Space
 from familiar.gallery.store.store import Store
 

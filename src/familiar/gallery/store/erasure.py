@@ -57,26 +57,24 @@ class Erasure(Table):
             json.dumps(list(photos)),
         )
 
-    def erase_watch_notes(self, photos: Sequence[int]) -> None:
-        """Delete events of photos, and what `familiar watch` noted of their paths, before the photos are deleted."""
+    def erase_notes(self, photos: Sequence[int]) -> None:
+        """Delete events and notes of photos and of their paths, before the photos are deleted."""
         numbers = [json.dumps(list(photos))]
-        for table in ("events", "watch_events"):
+        for table in ("events", "notes"):
             self._connection.run(f"DELETE FROM {table} WHERE photo_id IN (SELECT value FROM json_each(?))", numbers)
-        # Notes and events of the time when a file could not be read, and was no photo of the gallery.
+        # Notes of the time when a file could not be read, and was no photo of the gallery.
         query = "SELECT path FROM photos WHERE id IN (SELECT value FROM json_each(?))"
-        paths = self._connection.rows(query, numbers)
-        self._connection.run_many("DELETE FROM skipped_files WHERE path = ?", paths)
-        skipped = self._connection.rows("SELECT id, body FROM watch_events WHERE kind = 'skipped'")
+        paths = {os.fsdecode(path) for (path,) in self._connection.rows(query, numbers)}
+        notes = self._connection.rows("SELECT id, body FROM notes WHERE photo_id IS NULL")
         self._connection.run_many(
-            "DELETE FROM watch_events WHERE id = ?",
-            ((event,) for event, body in skipped if (os.fsencode(json.loads(body)["path"]),) in paths),
+            "DELETE FROM notes WHERE id = ?", ((note,) for note, body in notes if json.loads(body).get("path") in paths)
         )
 
-    def erase_watch_sightings(self) -> None:
-        """Let all events be completed anew that name identities or names which are no longer in the gallery."""
+    def erase_names_in_notes(self) -> None:
+        """Let notes tell of their faces anew if they name identities or names which are no longer in the gallery."""
         self._connection.run(
-            "UPDATE watch_events SET body = json_remove(body, '$.faces'), is_complete = 0 "
-            "WHERE is_complete = 1 AND EXISTS (SELECT 1 FROM json_each(body, '$.faces') AS face WHERE "
+            "UPDATE notes SET faces = NULL WHERE faces IS NOT NULL AND EXISTS "
+            "(SELECT 1 FROM json_each(faces) AS face WHERE "
             "json_extract(face.value, '$.identity') NOT IN (SELECT id FROM identities) OR "
             "json_extract(face.value, '$.name') NOT IN (SELECT name FROM identities WHERE name IS NOT NULL))"
         )
@@ -109,10 +107,8 @@ class Erasure(Table):
             "DELETE FROM changes WHERE table_name = 'constraints' AND second_key IN (SELECT id FROM marked)"
         )
         UndoLog(self._connection).delete_empty()
-        # What `familiar watch` has still to report is completed again, without the faces.
         self._connection.run(
-            "UPDATE watch_events SET body = json_remove(body, '$.faces'), is_complete = 0 "
-            "WHERE kind IN ('enrolled', 'edited') AND photo_id IN "
+            "UPDATE notes SET faces = NULL WHERE photo_id IN "
             "(SELECT photo_id FROM faces WHERE id IN (SELECT id FROM marked))"
         )
         self._connection.run("INSERT OR IGNORE INTO forgotten SELECT 'face', id FROM marked")
@@ -158,7 +154,7 @@ class Erasure(Table):
         query = f"SELECT DISTINCT identity_id FROM assignments WHERE face_id IN {marked}"
         shown = {number for (number,) in self._connection.rows(query, [json.dumps(faces)])}
         self._connection.run(f"DELETE FROM faces WHERE id IN {marked}", [json.dumps(faces)])
-        self.erase_watch_notes(photos)
+        self.erase_notes(photos)
         self._connection.run(f"DELETE FROM photos WHERE id IN {marked}", [json.dumps(photos)])
         # An identity that was merged into a forgotten one had a name of its own in this copy.
         remaining = {number for (number,) in self._connection.rows("SELECT DISTINCT identity_id FROM assignments")}
@@ -172,4 +168,4 @@ class Erasure(Table):
         for table in ("events", "assignments", "rejections"):
             self._connection.run(f"DELETE FROM {table} WHERE identity_id = ?", (number,))
         self._connection.run("DELETE FROM identities WHERE id = ?", (number,))
-        self.erase_watch_sightings()
+        self.erase_names_in_notes()

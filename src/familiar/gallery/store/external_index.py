@@ -1,40 +1,96 @@
-"""Which index outside the gallery's folder a gallery is searched with, and erasing forgotten faces from it.
+"""An index outside the gallery's folder: what it can do, which one a gallery is searched with, and erasing from it.
 
-A gallery has one collection in Milvus, named after its uid. A repair or a restore gives the gallery another uid, and
-the user may choose another address; so the folder has a list of all collections that were created for its gallery.
-`forget` and the next synchronization remove those that are no longer used, and nothing counts as erased before that.
+The folder remembers its address and the name of the gallery's collection there, which stays when the gallery is
+repaired or restored: what differs then is written with the next synchronization.
 """
 
 import contextlib
 import json
-from collections.abc import Collection
-from dataclasses import dataclass, replace
+import uuid
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
+from jaxtyping import Float32, Int64
 
-from familiar.core.errors import BadGallery
+from familiar.core.errors import BadGallery, IndexUnavailable
 from familiar.core.files import write_atomically
 from familiar.core.json_codec import DOCUMENTS
 from familiar.core.json_text import parse_json
 from familiar.neighbors.centering import Centering
-from familiar.neighbors.milvus import MilvusIndex
 
 FILE = "external_index.json"
-COLLECTIONS_FILE = "external_collections.json"
 
 
-class MilvusCollection(NamedTuple):
-    """A collection that was created for a gallery in this folder.
+class IndexRow(NamedTuple):
+    """A vector of an index.
 
     Attributes:
-        address: of the index, such as "milvus:http://host:19530".
-        uid: of the gallery then, after which the collection is named.
+        key: not negative.
+        vector: of unit length.
+        version: changes whenever the vector or the group does.
+        group: text by which a search can be restricted.
+    """
+
+    key: int
+    vector: Float32[np.ndarray, " d"]
+    version: int
+    group: str
+
+
+@runtime_checkable
+class VectorIndex(Protocol):
+    """A collection of unit vectors by key, a copy of vectors that are stored elsewhere.
+
+    Every method raises IndexUnavailable if it cannot be reached.
+
+    Attributes:
+        address: opens it again from any folder.
     """
 
     address: str
-    uid: str
+
+    def versions(self) -> dict[int, int]:
+        """List the version of every vector by key."""
+        ...
+
+    def write(self, rows: Sequence[IndexRow]) -> None:
+        """Add vectors, or replace those of the same keys."""
+        ...
+
+    def remove(self, keys: Collection[int]) -> None:
+        """Remove vectors, which can no longer be found then."""
+        ...
+
+    def erase_all_but(self, keys: Collection[int]) -> None:
+        """Remove all vectors but these for good, or more than that if nothing less erases the bytes."""
+        ...
+
+    def flush(self) -> None:
+        """Write everything to the storage, and index it."""
+        ...
+
+    def search(
+        self, query: Float32[np.ndarray, " d"], k: int, *, group: str | None = None
+    ) -> Int64[np.ndarray, " hits"]:
+        """Return the keys of about the k vectors with the greatest product with the query, greatest first."""
+        ...
+
+    def drop(self) -> None:
+        """Remove the collection with all its data, if there is one."""
+        ...
+
+    def close(self) -> None:
+        """Close the connection."""
+        ...
+
+
+OpenIndex: TypeAlias = Callable[[str, str, int], VectorIndex]
+"""Opens an index, given its address, the name of the collection, and the dimension of its vectors.
+
+It raises FamiliarError if the address is of another kind or a package is missing, and IndexUnavailable."""
 
 
 @dataclass(frozen=True)
@@ -43,17 +99,17 @@ class ExternalIndex:
 
     Attributes:
         address: of the index, such as "milvus:http://host:19530".
-        faces_revision: of the gallery's faces that it has; None: it has to be compared with the gallery first.
-        means: what is subtracted from embeddings to compare them, for each part of the space, as `pack_centering`
-            returns it; None: nothing.
-        index_means: what was subtracted from those in the index, which is close to `means`: the means of a gallery
-            change a little with each photo, but not all vectors are written again.
+        collection: its name, of letters, digits and underscores.
+        uid: of the gallery whose faces it has; "": it has to be compared with the gallery first.
+        faces_revision: of these faces.
+        means: what is subtracted from embeddings to compare them, for each part of the space.
     """
 
     address: str
-    faces_revision: int | None = None
-    means: tuple[Any, ...] = ()
-    index_means: tuple[Any, ...] = ()
+    collection: str = field(default_factory=lambda: f"familiar_{uuid.uuid4().hex}")
+    uid: str = ""
+    faces_revision: int = 0
+    means: tuple[Centering | None, ...] = ()
 
     def save(self, folder: Path) -> None:
         """Store it with the gallery.
@@ -62,6 +118,23 @@ class ExternalIndex:
             CannotWrite: the system refuses.
         """
         write_atomically(folder / FILE, json.dumps(DOCUMENTS.to_json(self)).encode())
+
+    def open(self, open_index: OpenIndex | None, dim: int) -> VectorIndex:
+        """Connect to the index.
+
+        Args:
+            open_index: opens it; None: the program that opened the gallery has nothing that does.
+            dim: of the gallery's embeddings.
+
+        Raises:
+            IndexUnavailable: it cannot be reached.
+            FamiliarError: its package is not installed.
+        """
+        if open_index is None:
+            raise IndexUnavailable(
+                f"{self.address}: open the gallery with what opens its index: Gallery.open(FOLDER, open_index=...)"
+            )
+        return open_index(self.address, self.collection, dim)
 
 
 def read_external_index(folder: Path) -> ExternalIndex | None:
@@ -87,112 +160,24 @@ def forget_external_index(folder: Path) -> None:
         (folder / FILE).unlink()
 
 
-def open_index(address: str, uid: str, dim: int) -> MilvusIndex:
-    """Connect to the index of a gallery.
-
-    Args:
-        address: of the index.
-        uid: of the gallery, after which the collection is named.
-        dim: of the gallery's embeddings.
-
-    Raises:
-        IndexUnavailable: it cannot be reached.
-    """
-    return MilvusIndex(address, f"familiar_{uid.replace('-', '_')}", dim)
-
-
-def erase_forgotten(folder: Path, uid: str, dim: int, faces: Collection[int]) -> None:
+def erase_forgotten(folder: Path, open_index: OpenIndex | None, dim: int, faces: Collection[int]) -> None:
     """Remove the faces from the index outside the folder, if there is one, that the gallery no longer has.
 
-    A file of Milvus Lite keeps the bytes of what is deleted, so its whole collection is removed, to be built again; and
-    so are collections that the gallery no longer uses. To be called within `index_lock`.
+    To be called within `index_lock`.
 
     Args:
         folder: of the gallery.
-        uid: of the gallery.
+        open_index: as for `ExternalIndex.open`.
         dim: of its embeddings.
         faces: that it still has.
 
     Raises:
         BadGallery: it cannot be read which index the gallery has.
-        IndexUnavailable: an index cannot be reached.
-        FamiliarError: pymilvus is not installed.
+        IndexUnavailable: the index cannot be reached.
+        FamiliarError: its package is not installed.
     """
     external = read_external_index(folder)
     if external is not None:
-        # The mean of few faces is largely theirs; and all vectors in the index were centered with it.
-        replace(external, faces_revision=None, means=(), index_means=()).save(folder)
-        with open_index(external.address, uid, dim) as index:
-            if index.is_file:
-                index.drop()
-            elif forgotten := index.versions().keys() - set(faces):
-                index.remove(forgotten)
-                index.flush()
-    drop_unused_collections(folder, uid, dim)
-
-
-def unused_collections(folder: Path, uid: str) -> list[MilvusCollection]:
-    """List the collections that were created for the gallery of a folder and that it no longer uses.
-
-    Raises:
-        BadGallery: a file is damaged.
-    """
-    external = read_external_index(folder)
-    current = None if external is None else MilvusCollection(external.address, uid)
-    return [collection for collection in _read_collections(folder) if collection != current]
-
-
-def drop_unused_collections(folder: Path, uid: str, dim: int) -> None:
-    """Remove the collections that the gallery no longer uses. To be called within `index_lock`.
-
-    Args:
-        folder: of the gallery.
-        uid: of the gallery.
-        dim: of its embeddings.
-
-    Raises:
-        BadGallery, IndexUnavailable, FamiliarError: as `erase_forgotten`.
-    """
-    for collection in unused_collections(folder, uid):
-        with open_index(*collection, dim) as index:
-            index.drop()
-        _save_collections(folder, [each for each in _read_collections(folder) if each != collection])
-
-
-def record_collection(folder: Path, collection: MilvusCollection) -> None:
-    """Add a collection to the list before it is created. To be called within `index_lock`.
-
-    Raises:
-        BadGallery: the list is damaged.
-        CannotWrite: the system refuses.
-    """
-    collections = _read_collections(folder)
-    if collection not in collections:
-        _save_collections(folder, [*collections, collection])
-
-
-def _read_collections(folder: Path) -> list[MilvusCollection]:
-    path = folder / COLLECTIONS_FILE
-    try:
-        return [MilvusCollection(str(address), str(uid)) for address, uid in parse_json(path.read_text())]
-    except FileNotFoundError:
-        return []
-    except (OSError, ValueError, TypeError) as error:
-        raise BadGallery(
-            f"{path}: damaged ({error}); remove the collections familiar_* of earlier states of this gallery from "
-            "Milvus, then delete this file"
-        ) from error
-
-
-def _save_collections(folder: Path, collections: list[MilvusCollection]) -> None:
-    write_atomically(folder / COLLECTIONS_FILE, json.dumps(collections).encode())
-
-
-def pack_centering(centering: Centering | None) -> dict[str, list[list[float]]] | None:
-    """Return what `json.dumps` takes."""
-    return None if centering is None else {"species": centering.species.tolist(), "means": centering.means.tolist()}
-
-
-def unpack_centering(packed: dict[str, list[list[float]]] | None) -> Centering | None:
-    """Restore the result of `pack_centering`."""
-    return None if packed is None else Centering(np.array(packed["species"]), np.array(packed["means"]))
+        replace(external, uid="", means=()).save(folder)  # the mean of few faces is largely theirs
+        with contextlib.closing(external.open(open_index, dim)) as index:
+            index.erase_all_but(faces)

@@ -1,19 +1,28 @@
 """All faces of a gallery as arrays."""
 
+import json
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
-from jaxtyping import Float, Float32, Int64
+from jaxtyping import Bool, Float, Float32, Int64
 
 from familiar.core.vectors import check_unit_rows, prefix
 from familiar.gallery.store.connection import Connection, damaged
 from familiar.gallery.store.space import Space
+from familiar.neighbors import brute_force
 from familiar.neighbors.centering import Centering
 
+Shortlist: TypeAlias = Callable[
+    [Float32[np.ndarray, "1 d"], Bool[np.ndarray, " n"] | None], Int64[np.ndarray, " rows"] | None
+]
+"""Returns the rows that may be nearest to a centered query, of those that are allowed; None: it cannot tell."""
+
 _FETCH_BATCH = 20_000  # rows
+_SELECTED = "WHERE id IN (SELECT value FROM json_each(?))"
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,6 +65,35 @@ class EmbeddingTable:
         """Return the number of the part that a query is compared with."""
         return int(self.space.part_of(query[None])[0])
 
+    def nearest(
+        self,
+        query: Float32[np.ndarray, " d"],
+        k: int,
+        allowed: Bool[np.ndarray, " n"] | None = None,
+        shortlist: Shortlist | None = None,
+    ) -> tuple[Int64[np.ndarray, " hits"], Float32[np.ndarray, " hits"]]:
+        """Find the faces most similar to a query, of the same part of the space.
+
+        Args:
+            query: unit vector, not centered, of the table's length.
+            k: maximum number of faces, at least 1.
+            allowed: the rows that may be found; None: all.
+            shortlist: chooses the rows that are compared; None: all are.
+
+        Returns:
+            Rows and similarities, as from `neighbors.brute_force.search`.
+        """
+        if self.space.parts:  # only faces of the same network can be compared
+            same_part = self.parts == self.part_of_query(query)
+            allowed = same_part if allowed is None else allowed & same_part
+        queries = self.center_query(query)[None]
+        candidates = None if shortlist is None else shortlist(queries, allowed)
+        if candidates is None:
+            rows, similarity = brute_force.search(self.embeddings, queries, k, allowed)
+        else:
+            rows, similarity = brute_force.rerank(self.embeddings, queries, candidates[None], k)
+        return rows[0], similarity[0]
+
     def truncated(self, length: int) -> "EmbeddingTable":
         """Return the table with embeddings of the first components, less the means of their species, if there are any.
 
@@ -77,14 +115,27 @@ class EmbeddingTable:
             rows = np.flatnonzero(self.parts == part) if self.space.parts else slice(None)
             stored = self.embeddings[rows, self.space.part_columns[part]]
             centerings.append(Centering.fit(stored, space.species_means.rows()[:, : stored.shape[1]]))
+        return self.centered_by(centerings)
+
+    def centered_by(self, centerings: Sequence[Centering | None]) -> "EmbeddingTable":
+        """Return the table with given means subtracted from its embeddings.
+
+        Args:
+            centerings: of each part; None: nothing is subtracted.
+        """
         embeddings = self.space.center(self.embeddings, centerings)
         return replace(self, embeddings=embeddings, centerings=tuple(centerings))
 
 
 def load_face_table(
-    connection: Connection, embedding_dtype: np.dtype[Any], space: Space, revision: int, folder: Path
+    connection: Connection,
+    embedding_dtype: np.dtype[Any],
+    space: Space,
+    revision: int,
+    folder: Path,
+    only: Collection[int] | None = None,
 ) -> EmbeddingTable:
-    """Read all faces of a gallery.
+    """Read the faces of a gallery.
 
     Args:
         connection: within a transaction.
@@ -92,11 +143,13 @@ def load_face_table(
         space: of the stored embeddings.
         revision: the gallery's `faces_revision`.
         folder: the gallery's folder, for the error message.
+        only: numbers of the faces to read; None: all.
 
     Raises:
         CorruptGallery: an embedding has the wrong size or is not of unit length.
     """
-    cursor = connection.each("SELECT id, photo_id, quality, embedding FROM faces ORDER BY id")
+    condition, values = ("", ()) if only is None else (_SELECTED, (json.dumps(list(only)),))
+    cursor = connection.each(f"SELECT id, photo_id, quality, embedding FROM faces {condition} ORDER BY id", values)
     ids, photo_ids, quality = ([np.empty(0, dtype)] for dtype in (np.int64, np.int64, np.float32))
     embeddings = [np.empty((0, space.embedding_dim), embedding_dtype)]
     while batch := list(islice(cursor, _FETCH_BATCH)):

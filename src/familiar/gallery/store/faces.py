@@ -70,6 +70,13 @@ class Faces(Table):
         """Return the species of all faces, by rising id."""
         return [species for (species,) in self._connection.rows("SELECT species FROM faces ORDER BY id")]
 
+    def all_species(self) -> list[str]:
+        """Return the species of faces, the most frequent first."""
+        rows = self._connection.rows(
+            "SELECT species FROM faces WHERE species IS NOT NULL GROUP BY species ORDER BY count(*) DESC, species"
+        )
+        return [species for (species,) in rows]
+
     def embeddings(self, faces: Sequence[int]) -> list[tuple[int, bytes]]:
         """Return id and embedding of some faces, in any order, without those that do not exist."""
         return self._connection.rows(f"SELECT id, embedding FROM faces WHERE id {_IN_LIST}", (json.dumps(list(faces)),))

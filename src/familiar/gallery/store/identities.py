@@ -46,6 +46,15 @@ class Identities(Table):
         row = self._connection.first("SELECT id FROM identities WHERE name = ?", (name,))
         return None if row is None else int(row[0])
 
+    def species(self) -> dict[int, str | None]:
+        """Return the most frequent species of each identity's faces; None: nobody said what most of them are."""
+        return dict(
+            self._connection.rows(
+                "SELECT identity_id, species FROM assignments JOIN faces ON faces.id = face_id "
+                "GROUP BY identity_id, species ORDER BY count(*), species DESC"
+            )
+        )
+
     def create(self) -> int:
         """Add an identity without a name, and return its number."""
         self._connection.run("INSERT INTO identities DEFAULT VALUES")

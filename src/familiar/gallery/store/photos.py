@@ -46,6 +46,11 @@ class PhotoRow:
     taken_at: str | None
 
     @property
+    def original_path(self) -> str:
+        """The path without the mark of one whose file another photo has replaced."""
+        return path_before_replacement(self.path)
+
+    @property
     def has_file(self) -> bool:
         """Whether it was enrolled from a file."""
         return self.size_bytes > 0
@@ -79,10 +84,18 @@ class Photos(Table):
         """Return the photos with a path, by rising number."""
         return self._select("path = ? ORDER BY id", os.fsencode(path))
 
-    def page(self, *, after: int = 0, before: int | None = None, limit: int) -> list[PhotoRow]:
-        """Return photos by rising number, or those before a number, newest first."""
-        condition, bound, order = ("id > ?", after, "id") if before is None else ("id < ?", before, "id DESC")
-        return self._select(f"{condition} ORDER BY {order} LIMIT ?", max(0, min(bound, MAX_INTEGER)), limit)
+    def page(
+        self, *, after: int = 0, before: int | None = None, species: str | None = None, limit: int
+    ) -> list[PhotoRow]:
+        """Return photos by rising number, or those before a number, newest first; or only those with a species."""
+        condition, bound, order = ("id > ?1", after, "id") if before is None else ("id < ?1", before, "id DESC")
+        has_species = "(?2 = '' OR EXISTS (SELECT 1 FROM faces WHERE photo_id = photos.id AND species = ?2))"
+        return self._select(
+            f"{condition} AND {has_species} ORDER BY {order} LIMIT ?3",
+            max(0, min(bound, MAX_INTEGER)),
+            species or "",
+            limit,
+        )
 
     def _select(self, condition: str, *values: int | str | bytes) -> list[PhotoRow]:
         rows = self._connection.each(

@@ -10,11 +10,10 @@ from familiar.gallery.store.faces import Faces
 from familiar.gallery.store.identities import Identities
 from familiar.gallery.store.learned_faces import LearnedFaces
 from familiar.gallery.store.migration import Migration
+from familiar.gallery.store.notes import Notes
 from familiar.gallery.store.photos import Photos
 from familiar.gallery.store.settings import Settings
 from familiar.gallery.store.undo_log import UndoLog
-from familiar.gallery.store.watch_events import WatchEvents
-from familiar.gallery.store.watched_files import WatchedFiles
 
 
 class Repository:
@@ -25,7 +24,7 @@ class Repository:
         settings, photos, faces, identities, assignments, domains, constraints, learned_faces, undo_log,
             migration: the statements on the tables of these names. `constraints` has the rejections, too.
         events: what happened, for programs that follow it.
-        watched_files, watch_events: the notes and the outbox of `familiar watch`.
+        notes: what other programs keep with the gallery.
         erasure: deletes faces for good.
     """
 
@@ -42,7 +41,6 @@ class Repository:
         self.learned_faces = LearnedFaces(connection)
         self.undo_log = UndoLog(connection)
         self.migration = Migration(connection)
-        self.watched_files = WatchedFiles(connection)
         self.events = Events(connection)
-        self.watch_events = WatchEvents(connection)
+        self.notes = Notes(connection)
         self.erasure = Erasure(connection)

@@ -29,7 +29,6 @@ CREATE TABLE gallery (
     last_clustered_face_id INTEGER NOT NULL DEFAULT 0,  -- clustering has processed the faces up to this one
     open_decision INTEGER,                  -- the decision being made: its changes are recorded
     next_space TEXT,                        -- JSON of `Space`: of the model that a migration moves the gallery to
-    watched_identity INTEGER,               -- the highest number of an identity when events were last completed
     copied_days INTEGER NOT NULL DEFAULT 3, -- automatic copies: automatic_copies.py
     copied_weeks INTEGER NOT NULL DEFAULT 3
 ) STRICT;
@@ -135,30 +134,15 @@ CREATE TABLE next_embeddings (              -- of an unfinished migration
     origin TEXT NOT NULL CHECK (origin IN ('photo', 'bridge')),
     embedding BLOB NOT NULL
 ) STRICT;
-CREATE TABLE missing_photos (               -- photos whose files are gone, as `familiar watch` noticed
-    photo_id INTEGER PRIMARY KEY REFERENCES photos ON DELETE CASCADE,
-    noticed_at TEXT NOT NULL                -- ISO 8601, UTC
-) STRICT;
-CREATE TABLE skipped_files (                -- files that could not be read, and were reported
-    path BLOB PRIMARY KEY,
-    size_bytes INTEGER NOT NULL,
-    modified_ns INTEGER NOT NULL,
-    changed_ns INTEGER NOT NULL             -- also changed by new permissions
-) STRICT, WITHOUT ROWID;
-CREATE TABLE watch_events (                 -- what `familiar watch` has not reported everywhere yet
+CREATE TABLE notes (                        -- what other programs keep with the gallery
     id INTEGER PRIMARY KEY AUTOINCREMENT,
-    happened_at TEXT NOT NULL,              -- ISO 8601, UTC
-    kind TEXT NOT NULL,
-    photo_id INTEGER,                       -- no reference: an event outlasts the photo, unless that is forgotten
+    topic TEXT NOT NULL,
+    photo_id INTEGER,                       -- no reference: a note outlasts the photo, unless that is forgotten
     body TEXT NOT NULL CHECK (json_valid(body)),
-    is_complete INTEGER NOT NULL CHECK (is_complete IN (0, 1)),  -- 0: who is in the photo is added after clustering
-    token TEXT NOT NULL                     -- random: a restored backup counts from the same id again
+    faces TEXT CHECK (json_valid(faces))    -- what it tells of the photo's faces: a list; NULL: to be told again
 ) STRICT;
-CREATE INDEX watch_events_by_photo ON watch_events (photo_id);
-CREATE TABLE watch_deliveries (
-    destination TEXT PRIMARY KEY,           -- "stdout", or the SHA-256 of a URL, which may contain a password
-    last_event INTEGER NOT NULL             -- the last one that it does not need any more
-) STRICT, WITHOUT ROWID;
+CREATE INDEX notes_by_topic ON notes (topic);
+CREATE INDEX notes_by_photo ON notes (photo_id);
 """
 _FACE_COLUMNS = (
     "photo_id",

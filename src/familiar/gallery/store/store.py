@@ -6,7 +6,8 @@ Any number of processes read while one writes. A commit has reached the disk whe
 import contextlib
 import os
 import threading
-from collections.abc import Callable, Collection, Generator, Hashable
+from collections.abc import Callable, Collection, Generator, Hashable, Sequence
+from dataclasses import replace
 from datetime import date
 from pathlib import Path
 from typing import Any, TypeVar
@@ -32,7 +33,7 @@ from familiar.gallery.store.connection import (
     require_database,
     translate_errors,
 )
-from familiar.gallery.store.external_index import erase_forgotten
+from familiar.gallery.store.external_index import OpenIndex, erase_forgotten
 from familiar.gallery.store.face_table import EmbeddingTable, load_face_table
 from familiar.gallery.store.index_lock import index_lock
 from familiar.gallery.store.model_reference import NO_REFERENCE, ModelReference
@@ -40,10 +41,12 @@ from familiar.gallery.store.recovery import LOCK_FILE
 from familiar.gallery.store.repository import Repository
 from familiar.gallery.store.schema import check_format, create_tables
 from familiar.gallery.store.space import Space
+from familiar.neighbors.centering import Centering
 from familiar.neighbors.hnsw import erase
 
 UPLOADED_PHOTOS = "photos"  # the folder of uploaded photos, each named by its content
-_FACE_VALUES = ("faces", "centered faces", "album", "pairs in one photo")  # cached values that no decision changes
+_FACE_VALUES = ("faces", "centered faces", "measured album", "album", "pairs in one photo")
+"""Cached values that no decision changes, unless it changes what they are cached for."""
 
 T = TypeVar("T")
 
@@ -57,12 +60,14 @@ class Store:
     Attributes:
         folder: the gallery's folder.
         read_only: whether the folder cannot be written to. Then what is there can be read, and nothing changes.
+        open_index: opens an index outside the folder; None: nothing does.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, open_index: OpenIndex | None = None) -> None:
         """Connect to the gallery of a folder, as `open` does."""
         require_database(folder)
         self.folder = folder
+        self.open_index = open_index
         self.read_only = not (os.access(folder, os.W_OK) and os.access(folder / DATABASE, os.W_OK))
         with contextlib.ExitStack() as opened:
             if not self.read_only:
@@ -145,17 +150,18 @@ class Store:
         return Store.open(folder)
 
     @staticmethod
-    def open(folder: Path) -> "Store":
+    def open(folder: Path, open_index: OpenIndex | None = None) -> "Store":
         """Open the gallery of a folder, and finish any erasure that `forget` could not complete.
 
         Args:
             folder: the gallery's folder.
+            open_index: opens an index outside the folder, if the gallery has one.
 
         Raises:
             BadGallery: no gallery there, another program's database, or one of a development version.
             CorruptGallery: the file is damaged.
         """
-        store = Store(folder)
+        store = Store(folder, open_index)
         try:
             store.purge_deleted()
         except BaseException:
@@ -165,7 +171,7 @@ class Store:
 
     def new_connection(self) -> "Store":
         """Open a second connection for use in another thread. Shares the in-memory cache and the write lock."""
-        second = Store(self.folder)
+        second = Store(self.folder, self.open_index)
         second._cache, second._write_lock = self._cache, self._write_lock
         return second
 
@@ -342,10 +348,6 @@ class Store:
         length = self.space.embedding_dim
         return prefix(embeddings, length) if embeddings.shape[1] > length else embeddings
 
-    def truncate_query(self, query: Float32[np.ndarray, " d"]) -> Float32[np.ndarray, " k"]:
-        """Truncate one embedding, as `truncate`."""
-        return self.truncate(query[None])[0]
-
     def faces(self) -> EmbeddingTable:
         """Return all faces as they are compared, cached until a face is added, deleted or changed.
 
@@ -382,6 +384,19 @@ class Store:
             return self.cached(
                 "faces", revision, lambda: load_face_table(self._connection, dtype, space, revision, self.folder)
             )
+
+    def selected_faces(self, faces: Collection[int], centerings: Sequence[Centering | None]) -> EmbeddingTable:
+        """Return some faces as they are compared, without reading the others.
+
+        Args:
+            faces: their numbers.
+            centerings: of each part, what is subtracted from their embeddings.
+        """
+        with self.read() as repository:
+            space, dtype_name, revision = repository.settings.embedding_format()
+            dtype = np.dtype(dtype_name).newbyteorder("<")
+            rows = load_face_table(self._connection, dtype, space, revision, self.folder, faces)
+        return replace(rows, embeddings=rows.unit_rows()).centered_by(centerings)
 
     def cached(self, key: str, revision: Hashable, factory: Callable[[], T]) -> T:
         """Return the value cached under `key` for `revision`, computing it with `factory` if missing.
@@ -443,10 +458,10 @@ class Store:
 
     def _erase_from_external_index(self) -> bool:
         """Remove forgotten faces from the index outside the folder, if there is one; return whether they are gone."""
-        self._cache.pop("external index", None)  # a file of Milvus Lite is open only once
+        self._cache.pop("external index", None)  # a file may be open only once
         try:
-            erase_forgotten(self.folder, self._uid, self.space.embedding_dim, self._repository.faces.ids())
-        except FamiliarError:  # also if its address cannot be read, or pymilvus is missing: `check` says which
+            erase_forgotten(self.folder, self.open_index, self.space.embedding_dim, self._repository.faces.ids())
+        except FamiliarError:  # also if its address cannot be read, or a package is missing: `check` says which
             return False
         return True
 

@@ -10,7 +10,7 @@ import os
 import shutil
 import zipfile
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -23,7 +23,7 @@ from familiar.gallery.store.automatic_copies import copies
 from familiar.gallery.store.connection import DATABASE, LOG, translate_errors
 from familiar.gallery.store.drafts import draft_folder
 from familiar.gallery.store.external_index import FILE as EXTERNAL_INDEX_FILE
-from familiar.gallery.store.external_index import forget_external_index, read_external_index
+from familiar.gallery.store.external_index import ExternalIndex, read_external_index
 from familiar.gallery.store.index_lock import index_lock
 from familiar.gallery.store.store import UPLOADED_PHOTOS, Store, publish
 from familiar.gallery.transfer.check import damaged_uploads
@@ -331,13 +331,10 @@ def _uploads(folder: Path) -> Iterator[Path]:
 
 
 def _restore_index_address(draft: Path, folder: Path) -> None:
-    """Store which index the restored gallery has outside its folder; it is compared with the gallery before it is used.
+    """Let a gallery that is restored elsewhere have a collection in the same index; it has to be filled first.
 
-    An automatic copy has none of its own: the gallery keeps the one that it has.
+    A gallery that is replaced keeps the index that it has: it is compared with the gallery before it is used.
     """
-    is_backup = (draft / MANIFEST).exists()
-    external = read_external_index(draft if is_backup else folder)
-    if external is not None:
-        replace(external, faces_revision=None).save(folder)
-    elif is_backup:
-        forget_external_index(folder)
+    external = read_external_index(draft)
+    if external is not None and not (folder / EXTERNAL_INDEX_FILE).exists():
+        ExternalIndex(external.address).save(folder)

@@ -8,10 +8,10 @@ import os
 import re
 import shutil
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain, groupby
 from pathlib import Path
-from typing import Literal
 
 from familiar.core.csv_rows import read_rows
 from familiar.core.errors import BadDataset, CannotWrite, Contradiction, FamiliarError, NotInGallery, UnreadablePhoto
@@ -19,16 +19,16 @@ from familiar.core.file_names import safe_file_name, unused_name
 from familiar.core.files import DISK_FAILURES, fsync_directory, fsync_tree, write_atomically
 from familiar.core.gallery_types import GalleryFace
 from familiar.core.names import normalize_name, unify_spelling
+from familiar.core.plural import plural
 from familiar.core.terminal_text import printable
 from familiar.core.types import Box
 from familiar.gallery.edits.corrections import Individual, assign
 from familiar.gallery.store.photo_paths import CHANGED, file_sha256, photos_at_path, require_sha256
 from familiar.gallery.store.store import Store
-from familiar.gallery.transfer.photo_metadata import load_faces
 from familiar.photos.listing import find_photos
 
 BOX = ("left_px", "top_px", "right_px", "bottom_px")
-COLUMNS = ("path", *BOX, "face", "identity", "name", "by_user", "sha256")
+COLUMNS = ("path", *BOX, "face", "identity", "name", "species", "by_user", "sha256")
 _MISSING = "missing"
 SAME_BOX = 0.3  # least intersection over union at which a box of the table means a face of the gallery
 
@@ -80,8 +80,8 @@ class _TableRow:
     sha256: bytes | None
 
 
-def export_csv(store: Store, path: Path) -> int:
-    """Write a CSV table with the columns `COLUMNS`: a header, then one row per face.
+def export_csv(store: Store, path: Path, identity: int | None = None) -> int:
+    """Write a CSV table with the columns `COLUMNS`: a header, then one row per face, of one identity or of all.
 
     The number, name and `by_user` of a face without an identity are empty. `sha256` is of the photo's content as it was
     enrolled, whatever its file has become; it is empty for an embedding that was enrolled without a photo.
@@ -93,14 +93,15 @@ def export_csv(store: Store, path: Path) -> int:
         CannotWrite: the file cannot be written.
     """
     with store.read() as repository:
-        faces = sorted(repository.faces.rows(), key=lambda row: (os.fsencode(row.path), row.face))
+        rows = repository.faces.rows() if identity is None else repository.faces.rows_of_identity(identity)
+        faces = sorted(rows, key=lambda row: (os.fsencode(row.path), row.face))
     text = io.StringIO(newline="")
     writer = csv.writer(text)
     writer.writerow(COLUMNS)
     for row in faces:
         by_user = None if row.identity is None else int(row.by_user)
         sha256 = row.sha256.hex() if row.size_bytes else None
-        writer.writerow((row.path, *row.box_xyxy_px, row.face, row.identity, row.name, by_user, sha256))
+        writer.writerow((row.path, *row.box_xyxy_px, row.face, row.identity, row.name, row.species, by_user, sha256))
     write_atomically(path, os.fsencode(text.getvalue()))
     return len(faces)
 
@@ -139,7 +140,7 @@ def import_csv(store: Store, path: Path) -> ImportResult:
                 reason = str(error).removeprefix(f"{row.path}: ")
                 skipped.append(f"{path}, line {row.line}: {row.path}: {reason}")
         label_of = {face: row.label for face, row in row_of_face.items()}
-        return assign_labels(store, label_of, photos.faces, skipped)
+        return assign_labels(store, label_of, chain(*photos.faces.values()), skipped)
 
 
 def _read_content(path: str) -> bytes | UnreadablePhoto | None:
@@ -153,6 +154,7 @@ def _read_content(path: str) -> bytes | UnreadablePhoto | None:
 def import_folders(store: Store, root: Path) -> ImportResult:
     """Assign faces to identities as folders ROOT/IDENTITY/PHOTO say, as one decision.
 
+    A folder called as `export_folders` calls that of a species, such as cats, has the folders of identities in it.
     Photos are identified by their content; one that does not show exactly one face is skipped. A folder called #12 or
     the like is an identity without a name. One called as `export_folders` calls that of a name which no file system
     accepts, such as AC_DC for AC/DC, is that identity's. Of two folders with the same photo the first counts.
@@ -161,7 +163,9 @@ def import_folders(store: Store, root: Path) -> ImportResult:
         BadDataset: there are no such folders; nothing is imported.
     """
     photos = _PhotoLookup.load(store)
-    folders = _list_folders(root)
+    with store.read() as repository:
+        species_folders = {str(_species_folder(species)) for species in repository.identities.species().values()}
+    folders = [each for folder in _list_folders(root) for each in _identity_folders(folder, species_folders)]
     if not folders:
         raise BadDataset(f"{root}: contains no folders; expected {root}/IDENTITY/PHOTO.jpg")
     store.make_automatic_copy("before-import")
@@ -190,44 +194,52 @@ def import_folders(store: Store, root: Path) -> ImportResult:
             except FamiliarError as error:
                 skipped.append(str(error))
     label_of = {face: label for face, (label, _) in label_and_path.items()}
-    return assign_labels(store, label_of, photos.faces, skipped)
+    return assign_labels(store, label_of, chain(*photos.faces.values()), skipped)
 
 
-def export_folders(store: Store, folder: Path, mode: Literal["link", "copy"] = "link") -> ExportResult:
+def export_folders(store: Store, folder: Path, *, link: bool = False, identity: int | None = None) -> ExportResult:
     """Create FOLDER/NAME/PHOTO for every face with an identity, unless the file has other content than was enrolled.
+
+    Of several species it is FOLDER/cats/NAME/PHOTO and so on; of a single identity, FOLDER/PHOTO.
 
     Args:
         store: to read.
         folder: must be empty or missing. An identity without a name gets a folder called #12 or the like.
-        mode: make symbolic links to the photos where they lie, or copies.
+        link: make symbolic links to the photos where they lie, in place of copies.
+        identity: export the photos of this one; None: of all.
 
     Raises:
         CannotWrite: the folder is not empty, or a file cannot be written.
     """
     with store.read() as repository:
         rows = repository.assignments.photos_by_identity()
-    folder_names = _folder_names([name for _, name, *_ in rows])
-    file_names: defaultdict[str, set[str]] = defaultdict(set)  # of each identity with a folder
+        species = repository.identities.species()
+    folder_of = {number: Path(folder_name) for number, folder_name in _folder_names(rows).items()}
+    if identity is not None:
+        rows, folder_of = [row for row in rows if row[0] == identity], {identity: Path()}
+    elif len(set(species.values())) > 1:
+        folder_of = {number: _species_folder(species[number]) / name for number, name in folder_of.items()}
+    file_names: defaultdict[int, set[str]] = defaultdict(set)  # of each identity with a folder
     try:
         if folder.exists() and any(folder.iterdir()):
             raise CannotWrite(f"{folder}: is not empty; name another folder, or remove it")
         folder.mkdir(parents=True, exist_ok=True)
         contents = {path: sha256 for _, _, path, sha256 in rows}
         left_out = {path: _reason_to_leave_out(Path(path), sha256) for path, sha256 in contents.items()}
-        for _, name, path, _ in rows:
+        for number, _, path, _ in rows:
             if left_out[path] is not None:
                 continue
             source = Path(path)
-            identity_folder = folder / folder_names[name]
-            identity_folder.mkdir(exist_ok=True)
-            target = identity_folder / unused_name(source.stem, source.suffix, file_names[name])
+            identity_folder = folder / folder_of[number]
+            identity_folder.mkdir(parents=True, exist_ok=True)
+            target = identity_folder / unused_name(source.stem, source.suffix, file_names[number])
             try:
-                target.symlink_to(source) if mode == "link" else shutil.copy2(source, target)
+                target.symlink_to(source) if link else shutil.copy2(source, target)
             except OSError as error:
                 if error.errno in DISK_FAILURES:
                     raise
                 target.unlink(missing_ok=True)
-                left_out[path] = f"cannot be {'linked' if mode == 'link' else 'copied'} ({error.strerror})"
+                left_out[path] = f"cannot be {'linked' if link else 'copied'} ({error.strerror})"
         fsync_tree(folder)
         fsync_directory(folder.absolute().parent)
     except OSError as error:
@@ -249,25 +261,36 @@ def _reason_to_leave_out(path: Path, sha256: bytes | None) -> str | None:
     return None if content == sha256 else CHANGED
 
 
-def _folder_names(labels: Sequence[str]) -> dict[str, str]:
-    """Return the name of the folder of each label of `photos_by_identity`."""
+def _folder_names(rows: Sequence[tuple[int, str, str, bytes | None]]) -> dict[int, str]:
+    """Return the name of the folder of each identity of `photos_by_identity`."""
     used_names: set[str] = set()
-    return {label: unused_name(safe_file_name(label), "", used_names) for label in dict.fromkeys(labels)}
+    labels = {number: label for number, label, *_ in rows}
+    return {number: unused_name(safe_file_name(label), "", used_names) for number, label in labels.items()}
+
+
+def _species_folder(species: str | None) -> Path:
+    """Return the folder of the identities of a species.
+
+    >>> _species_folder("cat"), _species_folder(None)
+    (PosixPath('cats'), PosixPath('others'))
+    """
+    return Path(safe_file_name(plural(species or "other")))
 
 
 def _label_of_folder(store: Store) -> dict[str, str]:
     """Return the label of each folder that an export gives another name than its label."""
     with store.read() as repository:
-        folder_names = _folder_names([name for _, name, *_ in repository.assignments.photos_by_identity()])
+        rows = repository.assignments.photos_by_identity()
         names = set(repository.identities.names().values())
-    by_folder = {unify_spelling(folder): label for label, folder in folder_names.items()}
+    folder_names, labels = _folder_names(rows), {number: label for number, label, *_ in rows}
+    by_folder = {unify_spelling(folder): labels[number] for number, folder in folder_names.items()}
     return {folder: label for folder, label in by_folder.items() if folder not in names}
 
 
 def assign_labels(
     store: Store,
     label_of: Mapping[int, str],
-    faces_of_photo: Mapping[int, Sequence[GalleryFace]],
+    faces: Iterable[GalleryFace],
     skipped: list[str],
 ) -> ImportResult:
     """Assign faces, given by number, to the identities of their labels, as one decision.
@@ -275,7 +298,7 @@ def assign_labels(
     Args:
         store: to write to.
         label_of: the name of each face's identity; faces with the same label #12 are one identity without a name.
-        faces_of_photo: the faces of each photo, as they were when the labels were read.
+        faces: the labeled ones, among others, as they were when the labels were read.
         skipped: for the result.
 
     Raises:
@@ -286,9 +309,9 @@ def assign_labels(
     for face, label in label_of.items():
         faces_of[label].append(face)
     individuals = [
-        Individual(None if label.startswith("#") else label, tuple(faces)) for label, faces in faces_of.items()
+        Individual(None if label.startswith("#") else label, tuple(numbers)) for label, numbers in faces_of.items()
     ]
-    seen = {face.face: face for faces in faces_of_photo.values() for face in faces}
+    seen = {face.face: face for face in faces}
     with store.write() as repository:
         now = {face.face: (face.photo, face.box_xyxy_px) for face in repository.faces.rows(label_of)}
         for face in label_of:  # reading the files may have taken minutes
@@ -313,7 +336,8 @@ class _PhotoLookup:
     def load(store: Store) -> "_PhotoLookup":
         with store.read() as repository:
             photos = {row.sha256: row.photo for row in repository.photos.rows()}
-            return _PhotoLookup(store, photos, load_faces(repository))
+            faces = groupby(repository.faces.rows(), key=lambda row: row.photo)
+            return _PhotoLookup(store, photos, {photo: list(in_photo) for photo, in_photo in faces})
 
     def faces_with_content_of(self, path: Path) -> list[GalleryFace]:
         """Return the faces of the photo with a file's content, or of what was enrolled under its path as embeddings."""
@@ -402,6 +426,11 @@ def _parse_row(line: int, cells: Mapping[str, str]) -> _TableRow:
     return _TableRow(
         line, cells["path"], box, int(face) if face else None, label, bytes.fromhex(sha256) if sha256 else None
     )
+
+
+def _identity_folders(folder: Path, species_folders: set[str]) -> list[Path]:
+    """Return the folders of a species' folder, else the folder itself."""
+    return (_list_folders(folder) if folder.name in species_folders else []) or [folder]
 
 
 def _list_folders(root: Path) -> list[Path]:

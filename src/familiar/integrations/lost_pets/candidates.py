@@ -9,13 +9,8 @@ from jaxtyping import Float32
 
 from familiar.core.errors import Contradiction, FamiliarError, NotInGallery
 from familiar.core.names import unify_spelling
-from familiar.core.recognition_types import Match
 from familiar.core.vectors import normalize
-from familiar.gallery.same.assignments import load_assignments
-from familiar.gallery.search.filters import Filter
-from familiar.gallery.search.search import search_identities
-from familiar.gallery.store.store import Store
-from familiar.integrations.lost_pets.register import dismissed_pets
+from familiar.gallery import Filter, Gallery, Match
 from familiar.integrations.lost_pets.reports import Pet, Report, Status, find_pet, list_pets
 
 _DATE = re.compile(r"\d{4}(-\d\d(-\d\d)?)?")
@@ -109,7 +104,7 @@ class Ranking:
     query_faces: tuple[int, ...] = ()
 
 
-def rank_candidates(gallery: Store, identity: int, k: int = 10, *, only: PetFilter = NO_PET_FILTER) -> Ranking:
+def rank_candidates(gallery: Gallery, identity: int, k: int = 10, *, only: PetFilter = NO_PET_FILTER) -> Ranking:
     """Rank the lost pets that a found pet of the gallery may be; for a lost pet, the found ones.
 
     Args:
@@ -127,17 +122,16 @@ def rank_candidates(gallery: Store, identity: int, k: int = 10, *, only: PetFilt
         pet = find_pet(gallery, identity)
         if pet.report.status not in OPPOSITE:
             raise Contradiction(f"{pet.label} is home; change its status to search for it again")
-        assignments, stored = load_assignments(gallery), gallery.stored_faces()
-        rows = assignments.rows_of_identity(identity)
-        if not len(rows):
+        faces = [face.face for face in gallery.faces(identity=identity)]
+        if not faces:
             raise FamiliarError(f"{gallery.folder}: {pet.label} has no photo to compare; add one")
-        dismissed = dismissed_pets(gallery, identity)
-        ranking = rank_pets(gallery, stored.unit_rows(rows), pet.report, k, only=only, dismissed=dismissed)
-    return replace(ranking, query_faces=tuple(stored.ids[rows].tolist()))
+        embeddings, dismissed = _embeddings(gallery, faces), gallery.different_identities(identity)
+        ranking = rank_pets(gallery, embeddings, pet.report, k, only=only, dismissed=dismissed)
+    return replace(ranking, query_faces=tuple(faces))
 
 
 def compare_pets(
-    gallery: Store, identity: int, candidate: int, *, only: PetFilter = NO_PET_FILTER
+    gallery: Gallery, identity: int, candidate: int, *, only: PetFilter = NO_PET_FILTER
 ) -> tuple[Candidate, tuple[int, ...]]:
     """Compare a pet with one candidate, with the probability that `rank_candidates` gives it.
 
@@ -163,7 +157,7 @@ def compare_pets(
 
 
 def rank_pets(
-    gallery: Store,
+    gallery: Gallery,
     embeddings: Float32[np.ndarray, "n d"],
     report: Report = FOUND_PET,
     k: int = 10,
@@ -173,7 +167,7 @@ def rank_pets(
 ) -> Ranking:
     """Rank the lost pets that a found pet may be, by its photos; for a lost pet, the found ones.
 
-    All photos of a pet count together, as the mean of its embeddings. The probability is that of `search_identities`:
+    All photos of a pet count together, as the mean of its embeddings. The probability is that of `Gallery.identify`:
     the pet may be one that is not in the register. With several bundles only pets of the same bundle are compared.
 
     Args:
@@ -185,22 +179,20 @@ def rank_pets(
         dismissed: identities that it is known not to be.
     """
     with gallery.read():
-        embeddings = gallery.truncate(embeddings)
+        embeddings = np.stack([gallery.truncate_query(row) for row in embeddings])
         pool = list_pets(gallery, OPPOSITE[report.status])
         others = [pet for pet in pool if pet.identity not in dismissed]
         passing = [pet for pet in others if only.passes(pet, report)]
         pets = {pet.identity: pet for pet in passing if pet.faces}
         query = _mean_of_main_part(gallery, embeddings)
-        matches = search_identities(gallery, query, k, only=Filter(tuple(pets))) if pets else []
-        assignments, faces = load_assignments(gallery), gallery.faces_at(embeddings.shape[1])
-    queries = np.stack([faces.center_query(row) for row in embeddings])
-    candidates: list[Candidate] = []
-    for match in matches:
-        pet, members = pets[match.identity], assignments.rows_of_identity(match.identity)
-        similarity = queries @ faces.unit_rows(members).T
-        photo, member = np.unravel_index(int(similarity.argmax()), similarity.shape)
-        face, pair_similarity = int(faces.ids[members[member]]), float(np.clip(similarity[photo, member], -1.0, 1.0))
-        candidates.append(Candidate(pet, match, int(photo), face, pair_similarity, is_impossible(report, pet.report)))
+        matches = gallery.identify(query, k, only=Filter(tuple(pets))) if pets else []
+        candidates: list[Candidate] = []
+        for match in matches:
+            pet, faces = pets[match.identity], [face.face for face in gallery.faces(identity=match.identity)]
+            similarity = gallery.similarities(embeddings, faces)
+            photo, face = np.unravel_index(int(similarity.argmax()), similarity.shape)
+            pair = int(photo), faces[face], float(similarity[photo, face])
+            candidates.append(Candidate(pet, match, *pair, is_impossible(report, pet.report)))
     return Ranking(
         tuple(candidates),
         len(pets),
@@ -216,7 +208,11 @@ def is_impossible(first: Report, second: Report) -> bool:
     return bool(dates.get("found") and dates.get("lost") and dates["lost"] > dates["found"])
 
 
-def _mean_of_main_part(gallery: Store, embeddings: Float32[np.ndarray, "n d"]) -> Float32[np.ndarray, " d"]:
+def _embeddings(gallery: Gallery, faces: Collection[int]) -> Float32[np.ndarray, "n d"]:
+    return np.stack([gallery.face_embedding(face) for face in faces])
+
+
+def _mean_of_main_part(gallery: Gallery, embeddings: Float32[np.ndarray, "n d"]) -> Float32[np.ndarray, " d"]:
     """Return the mean of the photos, without those of another species than most."""
     parts = gallery.space.part_of(embeddings)
     main = int(np.bincount(parts).argmax())

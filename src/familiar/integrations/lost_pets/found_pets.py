@@ -1,21 +1,20 @@
 """Found pets that come as photo files: search for them among the lost ones, enter them, and print what was found."""
 
-import contextlib
+import hashlib
+import io
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from familiar.core.errors import Contradiction, FamiliarError, NoFaceFound, UnreadablePhoto
+import numpy as np
+from PIL import Image
+
+from familiar import Box, Detector, Face, FamiliarError, UnreadablePhoto, find_photos, load_photo
+from familiar.core.errors import Contradiction, NoFaceFound
 from familiar.core.file_names import safe_file_name, unused_name
-from familiar.core.files import content_sha256, make_folder, write_atomically
-from familiar.core.types import Box, Face
-from familiar.detection.detector import Detector, looked_for
-from familiar.embedding.embedder import Embedder
-from familiar.embedding.photos import stack_embeddings
-from familiar.gallery.enroll.enroll import enroll
-from familiar.gallery.search import listing
-from familiar.gallery.store.store import Store
+from familiar.core.files import make_folder, write_atomically
+from familiar.gallery import Gallery
 from familiar.integrations.lost_pets.candidates import (
     FOUND_PET,
     NO_PET_FILTER,
@@ -25,10 +24,11 @@ from familiar.integrations.lost_pets.candidates import (
     rank_pets,
 )
 from familiar.integrations.lost_pets.printable_page import PRINTED_SIDE_PX, PageCandidate, printable_page
-from familiar.integrations.lost_pets.register import PERSON, dismiss, dismissed_pets, enter_pet
+from familiar.integrations.lost_pets.register import PERSON, dismiss, enter_pet
 from familiar.integrations.lost_pets.reports import Pet, Report, list_pets
-from familiar.photos.listing import Exclusion, file_kind, find_photos, folder_kind
-from familiar.photos.thumbnails import crop_face, encode_jpeg
+from familiar.photos import Exclusion, file_kind, folder_kind
+
+_MARGIN = 0.25  # around a face on a printed picture, on each side, as a share of its box
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,8 +82,7 @@ def list_found_pets(
 
 
 def search_found_pet(
-    gallery: Store,
-    model: Embedder,
+    gallery: Gallery,
     label: str,
     paths: Sequence[Path],
     detector: Detector,
@@ -101,7 +100,6 @@ def search_found_pet(
 
     Args:
         gallery: of the lost pets.
-        model: the gallery's.
         label: for the result, if the pet has no name.
         paths: its photos.
         detector: finds the faces.
@@ -115,66 +113,55 @@ def search_found_pet(
         NoFaceFound: no photo shows a face.
         UnreadablePhoto: the only photo cannot be read.
     """
-    faces, skipped = _embed_pet_photos(model, paths, detector, flip)
+    faces, skipped = _embed_pet_photos(gallery, paths, detector, flip)
     identity, known_report = None, FOUND_PET
     with gallery.write() if dismissed else gallery.read():
-        pets = [pet for pet in known_pets(gallery, photo_ids(gallery, [*faces])) if pet.report.status == "found"]
+        photos = gallery.photos_with_content(faces)
+        pets = [pet for pet in known_pets(gallery, photos) if pet.report.status == "found"]
         if pets:
             label, identity, known_report = pets[0].label, pets[0].identity, pets[0].report
             for other in dismissed:
                 dismiss(gallery, identity, other)
-            dismissed = [*dismissed_pets(gallery, identity)]
+            dismissed = [*gallery.different_identities(identity)]
     report = report or known_report
-    embeddings = stack_embeddings(faces.values())
+    embeddings = np.stack([face.embedding for face in faces.values() if face.embedding is not None])
     ranking = rank_pets(gallery, embeddings, report, k, only=only, dismissed=dismissed)
     return FoundPet(label, identity, report, faces, tuple(skipped), ranking)
 
 
 def _embed_pet_photos(
-    model: Embedder, paths: Sequence[Path], detector: Detector, flip: bool
+    gallery: Gallery, paths: Sequence[Path], detector: Detector, flip: bool
 ) -> tuple[dict[Path, Face], list[FamiliarError]]:
     """Detect and embed the best face of each photo; return them, and the errors of photos without one."""
     skipped: list[FamiliarError] = []
     faces: dict[Path, Face] = {}
-    for path, photo in zip(paths, model.faces(paths, detector, flip=flip), strict=True):
+    for path, photo in zip(paths, gallery.embedder.faces(paths, detector, flip=flip), strict=True):
         if isinstance(photo, FamiliarError):
             skipped.append(photo)
         elif photo.faces:
             faces[path] = next((face for face in photo.faces if face.species != PERSON), photo.faces[0])
         else:
-            skipped.append(NoFaceFound(f"{path}: no {looked_for(detector)} found"))
+            skipped.append(NoFaceFound(f"{path}: no face of a pet found"))
     if not faces:
         if len(skipped) == 1:
             raise skipped[0]
         raise NoFaceFound(
-            f"{paths[0].parent}: no {looked_for(detector)} was found on {len(paths)} photos; give some on which it is "
-            "larger, upright and turned to the camera"
+            f"{paths[0].parent}: no face of a pet was found on {len(paths)} photos; give some on which it is larger, "
+            "upright and turned to the camera"
         )
     return faces, skipped
 
 
-def photo_ids(gallery: Store, paths: Sequence[Path]) -> list[int]:
-    """Return the ids of the photos that the gallery has, by their content. A file that cannot be read is none."""
-    ids: list[int] = []
-    with gallery.read() as repository:
-        for path in paths:
-            with contextlib.suppress(OSError):
-                photo = repository.photos.with_hash(content_sha256(path))
-                ids += [] if photo is None else [photo.photo]
-    return ids
-
-
-def known_pets(gallery: Store, photos: Sequence[int]) -> list[Pet]:
+def known_pets(gallery: Gallery, photos: Sequence[int]) -> list[Pet]:
     """Return the pets of the gallery that enrolled photos show, most of the photos first."""
-    with gallery.read() as repository:
-        identities = [row.identity for row in repository.faces.rows_in_photos(photos)]
+    with gallery.read():
+        identities = [face.identity for face in gallery.faces(photos=photos)]
         pets = [pet for pet in list_pets(gallery) if pet.identity in identities]
     return sorted(pets, key=lambda pet: -identities.count(pet.identity))
 
 
 def save_found_pet(
-    gallery: Store,
-    model: Embedder,
+    gallery: Gallery,
     paths: Sequence[Path],
     detector: Detector,
     name: str,
@@ -186,7 +173,6 @@ def save_found_pet(
 
     Args:
         gallery: to write to.
-        model: the gallery's.
         paths: its photos, which stay where they are.
         detector: finds the faces.
         name: of the pet.
@@ -197,15 +183,14 @@ def save_found_pet(
         NoFaceFound: no photo shows a face.
         Contradiction: a photo shows a pet that was entered before, or the name is taken; only the photos are enrolled.
     """
-    with gallery.read() as repository:
-        if repository.identities.with_name(name) is not None:
-            raise Contradiction(f"{gallery.folder}: has a pet called {name} already; choose another name")
-    enroll(gallery, model, paths, detector, flip=flip)
-    return enter_pet(gallery, photo_ids(gallery, paths), name, report)
+    if gallery.check_name(name) in gallery.names().values():
+        raise Contradiction(f"{gallery.folder}: has a pet called {name} already; choose another name")
+    gallery.enroll(paths, detector, flip=flip)
+    return enter_pet(gallery, gallery.photos_with_content(paths), name, report)
 
 
 def write_pages(
-    gallery: Store, pets: Sequence[FoundPet], folder: Path, printed_on: str, *, with_contact: bool = False
+    gallery: Gallery, pets: Sequence[FoundPet], folder: Path, printed_on: str, *, with_contact: bool = False
 ) -> list[Path]:
     """Write the printable page of each found pet to a folder; return the files.
 
@@ -230,22 +215,31 @@ def write_pages(
     return files
 
 
-def _page_candidate(gallery: Store, pet: FoundPet, candidate: Candidate) -> PageCandidate:
+def _page_candidate(gallery: Gallery, pet: FoundPet, candidate: Candidate) -> PageCandidate:
     """Return a candidate with the pictures of the most similar pair of photos."""
     path, face = [*pet.faces.items()][candidate.photo]
-    candidate_face = listing.face(gallery, candidate.face)
-    photo = listing.photo(gallery, candidate_face.photo)
+    other = gallery.face(candidate.face)
     return PageCandidate(
         candidate,
         _picture(path, None, face.box_xyxy_px),
-        _picture(Path(photo.path), photo.sha256, candidate_face.box_xyxy_px),
+        _picture(Path(other.path), other.sha256, other.box_xyxy_px),
     )
 
 
-def _picture(path: Path, sha256: str | None, box_xyxy_px: Box) -> bytes | None:
+def _picture(path: Path, sha256: bytes | None, box_xyxy_px: Box) -> bytes | None:
     """Return the picture of a face; None if the file cannot be read, or is not the one that was enrolled."""
     try:
-        sha256 = sha256 or content_sha256(path).hex()
-        return encode_jpeg(crop_face(path, sha256, box_xyxy_px, PRINTED_SIDE_PX))
+        if sha256 is not None and hashlib.sha256(path.read_bytes()).digest() != sha256:
+            return None
+        picture = Image.fromarray(load_photo(path).rgb_u8)
     except (UnreadablePhoto, OSError):
         return None
+    left, top, right, bottom = box_xyxy_px
+    x, y, side = (left + right) / 2, (top + bottom) / 2, max(right - left, bottom - top) * (1 + 2 * _MARGIN)
+    width, height = picture.size
+    low, high = -side / 2, side / 2
+    picture = picture.crop((max(0, x + low), max(0, y + low), min(width, x + high), min(height, y + high)))
+    picture.thumbnail((PRINTED_SIDE_PX, PRINTED_SIDE_PX))
+    content = io.BytesIO()
+    picture.save(content, "JPEG", quality=85)
+    return content.getvalue()

@@ -6,20 +6,15 @@ from itertools import groupby
 import numpy as np
 
 from familiar.core.errors import Contradiction, NoFaceFound
-from familiar.core.gallery_types import GalleryFace
 from familiar.core.names import unify_spelling
-from familiar.gallery.edits.corrections import create_identity, merge_all, reassign, set_name
-from familiar.gallery.same.assignments import check_identities, load_assignments
-from familiar.gallery.same.decisions import decision
-from familiar.gallery.store.repository import Repository
-from familiar.gallery.store.store import Store
+from familiar.gallery import Gallery, GalleryFace
 from familiar.integrations.lost_pets.reports import Report, find_pet
 
 PERSON = "person"
 """The detector's label of people, who may be on a pet's photo too."""
 
 
-def set_reports(gallery: Store, reports: Mapping[int, Report]) -> None:
+def set_reports(gallery: Gallery, reports: Mapping[int, Report]) -> None:
     """Store the reports of identities, replacing earlier ones.
 
     Args:
@@ -29,13 +24,13 @@ def set_reports(gallery: Store, reports: Mapping[int, Report]) -> None:
     Raises:
         NotInGallery: there is no such identity; nothing is stored.
     """
-    with decision(gallery, "report") as repository:
-        check_identities(gallery, list(reports))
+    with gallery.decision("report"):
+        gallery.require(identities=list(reports))
         for identity, report in reports.items():
-            repository.identities.set_attributes(identity, report.records)
+            gallery.set_attributes(identity, report.record)
 
 
-def edit_pet(gallery: Store, identity: int, name: str, report: Report) -> None:
+def edit_pet(gallery: Gallery, identity: int, name: str, report: Report) -> None:
     """Store the name and the report of a pet, as one decision.
 
     Args:
@@ -48,14 +43,13 @@ def edit_pet(gallery: Store, identity: int, name: str, report: Report) -> None:
         NotInGallery: there is no such identity.
         Contradiction: another identity has that name, or the name is not valid.
     """
-    with decision(gallery, "report") as repository:
-        check_identities(gallery, [identity])
+    with gallery.decision("report"):
+        gallery.set_attributes(identity, report.record)
         if unify_spelling(name):
-            set_name(gallery, repository, identity, name)
-        repository.identities.set_attributes(identity, report.records)
+            gallery.name(identity, name)
 
 
-def enter_pet(gallery: Store, photos: Sequence[int], name: str, report: Report) -> int:
+def enter_pet(gallery: Gallery, photos: Sequence[int], name: str, report: Report) -> int:
     """Enter a pet that enrolled photos show, as one decision.
 
     Of each photo the best face counts that shows no person and that belongs to no pet yet.
@@ -73,20 +67,19 @@ def enter_pet(gallery: Store, photos: Sequence[int], name: str, report: Report) 
         NoFaceFound: no photo shows a face.
         Contradiction: a photo shows a pet that was entered before, or the name is taken.
     """
-    with decision(gallery, "report") as repository:
-        faces = choose_faces(gallery, repository, photos)
+    with gallery.decision("report"):
+        faces = choose_faces(gallery, photos)
         if not faces:
             raise NoFaceFound(
                 "no pet was found on these photos; take some on which its face is larger, upright and turned to the "
                 "camera"
             )
-        identity = create_identity(gallery, repository, name if unify_spelling(name) else None)
-        reassign(gallery, repository, dict.fromkeys(faces, identity), is_list=True)
-        repository.identities.set_attributes(identity, report.records)
+        identity = gallery.split(faces, name if unify_spelling(name) else None, propagate=False).identity
+        gallery.set_attributes(identity, report.record)
     return identity
 
 
-def add_photos(gallery: Store, identity: int, photos: Sequence[int]) -> int:
+def add_photos(gallery: Gallery, identity: int, photos: Sequence[int]) -> int:
     """Add enrolled photos to a pet, as one decision; return how many of them show a face.
 
     Args:
@@ -98,14 +91,14 @@ def add_photos(gallery: Store, identity: int, photos: Sequence[int]) -> int:
         NotInGallery: there is no such identity.
         Contradiction: a photo shows another pet that was entered before.
     """
-    with decision(gallery, "report") as repository:
-        check_identities(gallery, [identity])
-        faces = choose_faces(gallery, repository, photos, identity)
-        reassign(gallery, repository, dict.fromkeys(faces, identity), is_list=True)
+    with gallery.decision("report"):
+        gallery.require(identities=[identity])
+        if faces := choose_faces(gallery, photos, identity):
+            gallery.move(faces, identity, propagate=False)
     return len(faces)
 
 
-def dismiss(gallery: Store, first: int, second: int) -> None:
+def dismiss(gallery: Gallery, first: int, second: int) -> None:
     """Remember that two pets are not the same: neither is a candidate for the other any more.
 
     The faces of each are rejected from the other, and the most similar two must not be clustered together. So it
@@ -120,18 +113,19 @@ def dismiss(gallery: Store, first: int, second: int) -> None:
         NotInGallery: there is no such pet.
         Contradiction: both are the same identity, or one has no face.
     """
-    with decision(gallery, "mark different") as repository:
-        faces = [_faces_of_pet(gallery, identity) for identity in (first, second)]
-        if first == second or not all(map(len, faces)):
+    with gallery.decision("mark different"):
+        gallery.require(identities=[first, second])
+        faces, others = ([face.face for face in gallery.faces(identity=each)] for each in (first, second))
+        if first == second or not faces or not others:
             raise Contradiction("only two different pets with photos can be marked as not the same")
-        embeddings = [gallery.faces().unit_rows(gallery.faces().rows_of(ids)) for ids in faces]
-        best = np.unravel_index(int((embeddings[0] @ embeddings[1].T).argmax()), (len(faces[0]), len(faces[1])))
-        repository.constraints.add(int(faces[0][best[0]]), int(faces[1][best[1]]), same=False)
-        repository.constraints.add_rejections((face, second) for face in faces[0].tolist())
-        repository.constraints.add_rejections((face, first) for face in faces[1].tolist())
+        similarity = gallery.similarities(np.stack([gallery.face_embedding(face) for face in faces]), others)
+        face, other = np.unravel_index(int(similarity.argmax()), similarity.shape)
+        gallery.reject(faces, second)
+        gallery.reject(others, first)
+        gallery.mark_different(faces[face], others[other])
 
 
-def reconsider(gallery: Store, first: int, second: int) -> None:
+def reconsider(gallery: Gallery, first: int, second: int) -> None:
     """Forget that two pets are not the same, so that they are candidates for each other again.
 
     Args:
@@ -142,20 +136,10 @@ def reconsider(gallery: Store, first: int, second: int) -> None:
     Raises:
         NotInGallery: there is no such pet.
     """
-    with decision(gallery, "reconsider") as repository:
-        faces = [_faces_of_pet(gallery, identity).tolist() for identity in (first, second)]
-        repository.constraints.drop_between(faces[0], second)
-        repository.constraints.drop_between(faces[1], first)
-        repository.constraints.drop_pairs(*faces)
+    gallery.unmark_different(first, second)
 
 
-def dismissed_pets(gallery: Store, identity: int) -> frozenset[int]:
-    """Return the identities that are known not to be the same as this one, by `dismiss` or by other corrections."""
-    with gallery.read() as repository:
-        return frozenset(repository.constraints.different_identities(identity))
-
-
-def reunite(gallery: Store, lost: int, found_pet: int, *, same_photo: bool = False) -> None:
+def reunite(gallery: Gallery, lost: int, found_pet: int, *, same_photo: bool = False) -> None:
     """Record that a found pet is a lost one: both become one identity with the photos of both, which is home.
 
     It keeps the number and the name of the lost pet, and its note says where it was found.
@@ -171,22 +155,19 @@ def reunite(gallery: Store, lost: int, found_pet: int, *, same_photo: bool = Fal
         SharedPhoto: a photo shows both, and `same_photo` is False.
         Contradiction: it is not a lost and a found pet.
     """
-    with decision(gallery, "reunite") as repository:
+    with gallery.decision("reunite"):
         pets = find_pet(gallery, lost), find_pet(gallery, found_pet)
         if [pet.report.status for pet in pets] != ["lost", "found"]:
             raise Contradiction(f"{pets[0].label} and {pets[1].label} are not a lost and a found pet any more")
-        merge_all(gallery, repository, lost, [found_pet], same_photo=same_photo)  # its report says that it is home
-        repository.assignments.confirm_identity(lost)
+        gallery.confirm([face.face for each in (lost, found_pet) for face in gallery.faces(identity=each)])
+        gallery.merge(lost, [found_pet], same_photo=same_photo)  # its report says that it is home
 
 
-def choose_faces(
-    gallery: Store, repository: Repository, photos: Sequence[int], identity: int | None = None
-) -> list[int]:
+def choose_faces(gallery: Gallery, photos: Sequence[int], identity: int | None = None) -> list[int]:
     """Choose the face of each photo that shows the pet: its own, or else the best one that shows no person.
 
     Args:
         gallery: to read.
-        repository: of the open transaction.
         photos: ids of enrolled photos.
         identity: the pet's, if it was entered before; None: a new one.
 
@@ -201,8 +182,8 @@ def choose_faces(
         is_own = identity is not None and row.identity == identity
         return is_own, row.species != PERSON, row.quality, row.face
 
-    rows = repository.faces.rows_in_photos(photos)
-    chosen = [max(in_photo, key=preference) for _, in_photo in groupby(rows, key=lambda row: row.photo)]
+    rows = groupby(gallery.faces(photos=photos), key=lambda row: row.photo)
+    chosen = [max(in_photo, key=preference) for _, in_photo in rows]
     for row in chosen:
         if row.identity not in (None, identity) and (row.name is not None or row.by_user):
             name = row.name or f"#{row.identity}"
@@ -210,10 +191,3 @@ def choose_faces(
                 f"{gallery.folder}: a photo shows {name} already; add photos to that pet, or give others"
             )
     return [row.face for row in chosen]
-
-
-def _faces_of_pet(gallery: Store, identity: int) -> np.ndarray:
-    """Return the ids of a pet's faces; raise NotInGallery if there is no such identity."""
-    check_identities(gallery, [identity])
-    assignments = load_assignments(gallery)
-    return assignments.faces.ids[assignments.rows_of_identity(identity)]

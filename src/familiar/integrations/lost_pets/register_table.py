@@ -11,8 +11,7 @@ from familiar.core.csv_rows import read_rows
 from familiar.core.errors import BadDataset, FamiliarError
 from familiar.core.files import write_atomically
 from familiar.core.terminal_text import printable
-from familiar.gallery.same.assignments import resolve_identity
-from familiar.gallery.store.store import Store
+from familiar.gallery import Gallery
 from familiar.integrations.lost_pets.register import set_reports
 from familiar.integrations.lost_pets.reports import Report, list_pets
 
@@ -41,7 +40,7 @@ class RegisterImportResult:
     skipped: tuple[str, ...]
 
 
-def import_register(gallery: Store, path: Path) -> RegisterImportResult:
+def import_register(gallery: Gallery, path: Path) -> RegisterImportResult:
     """Store the reports of a CSV table, as one decision. Rows that cannot be used are skipped.
 
     Args:
@@ -56,12 +55,12 @@ def import_register(gallery: Store, path: Path) -> RegisterImportResult:
     reports: dict[int, Report] = {}
     lines: dict[int, int] = {}
     skipped: list[str] = []
-    with gallery.write() as repository:  # a field that is left as it is must not be changed in between
+    with gallery.write():  # a field that is left as it is must not be changed in between
         for line, cells in _read_rows(path):
             try:
                 if isinstance(cells, ValueError):
                     raise cells
-                identity = resolve_identity(gallery, cells["name"])
+                identity = gallery.resolve_identity(cells["name"])
                 if identity in lines:
                     raise ValueError(f"{cells['name']} is in line {lines[identity]} too, which counts")
                 fields = {
@@ -69,7 +68,7 @@ def import_register(gallery: Store, path: Path) -> RegisterImportResult:
                     for column, field in FIELD_OF_COLUMN.items()
                     if column in cells
                 }
-                reports[identity] = replace(Report.from_records(repository.identities.attributes(identity)), **fields)
+                reports[identity] = replace(Report.from_records(gallery.attributes(identity)), **fields)
                 lines[identity] = line
             except (FamiliarError, ValueError) as error:
                 skipped.append(f"{path}, line {line}: {str(error).removeprefix(f'{gallery.folder}: ')}")
@@ -77,7 +76,7 @@ def import_register(gallery: Store, path: Path) -> RegisterImportResult:
     return RegisterImportResult(len(reports), tuple(skipped))
 
 
-def export_register(gallery: Store, path: Path) -> int:
+def export_register(gallery: Gallery, path: Path) -> int:
     """Write the register as a CSV table with `COLUMNS`, which `import_register` reads; return the number of pets.
 
     Raises:

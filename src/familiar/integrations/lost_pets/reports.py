@@ -12,12 +12,9 @@ from functools import reduce
 from typing import Literal, get_args
 
 from familiar.core.errors import Contradiction, NotInGallery
-from familiar.core.gallery_types import IdentitySummary
 from familiar.core.names import unify_spelling
 from familiar.core.terminal_text import printable
-from familiar.gallery.same.assignments import UNASSIGNED, load_assignments
-from familiar.gallery.search.listing import identity_summaries
-from familiar.gallery.store.store import Store
+from familiar.gallery import Gallery, IdentitySummary
 
 Status = Literal["lost", "found", "home"]
 STATUSES: tuple[Status, ...] = get_args(Status)
@@ -61,9 +58,9 @@ class Report:
             raise Contradiction(f"a date must be written as 2026-05-31, got {self.reported_on!r}")
 
     @property
-    def records(self) -> list[dict[str, str]]:
+    def record(self) -> dict[str, str]:
         """The attributes of its identity."""
-        return [asdict(self)]
+        return asdict(self)
 
     @staticmethod
     def from_records(records: Sequence[Mapping[str, str]]) -> "Report":
@@ -115,19 +112,18 @@ def read_status(text: str) -> Status:
     raise Contradiction(f"the status must be lost, found or home, got {text!r}")
 
 
-def list_pets(gallery: Store, status: Status | None = None) -> list[Pet]:
+def list_pets(gallery: Gallery, status: Status | None = None) -> list[Pet]:
     """List the pets of a gallery by name, those without a name last.
 
     Args:
         gallery: to read.
         status: only pets of this status; None: all.
     """
-    with gallery.read():
-        pets = gallery.cached("pets", gallery.revision, lambda: _read_pets(gallery))
+    pets = gallery.cached("pets", lambda: _read_pets(gallery))
     return [pet for pet in pets if status in (None, pet.report.status)]
 
 
-def find_pet(gallery: Store, identity: int) -> Pet:
+def find_pet(gallery: Gallery, identity: int) -> Pet:
     """Return a pet; raise NotInGallery if there is no identity of this number that has a name or a report."""
     for pet in list_pets(gallery):
         if pet.identity == identity:
@@ -135,10 +131,9 @@ def find_pet(gallery: Store, identity: int) -> Pet:
     raise NotInGallery(f"{gallery.folder}: has no lost or found pet #{identity}; give it a name or a report")
 
 
-def has_reports(gallery: Store) -> bool:
+def has_reports(gallery: Gallery) -> bool:
     """Tell whether the register of lost and found pets is used."""
-    with gallery.read() as repository:
-        return any("status" in record for each in repository.identities.all_attributes().values() for record in each)
+    return any("status" in record for each in gallery.all_attributes().values() for record in each)
 
 
 def _merged(first: Report, second: Report) -> Report:
@@ -176,11 +171,9 @@ def _is_date(text: str) -> bool:
         return False
 
 
-def _read_pets(gallery: Store) -> list[Pet]:
-    with gallery.read() as repository:
-        records, names = repository.identities.all_attributes(), repository.identities.names()
-        summaries = {summary.identity: summary for summary in identity_summaries(gallery, limit=2**31 - 1)}
-        species = _species_of_faces(gallery)
+def _read_pets(gallery: Gallery) -> list[Pet]:
+    records, names, species = gallery.all_attributes(), gallery.names(), _species_of_faces(gallery)
+    summaries = {summary.identity: summary for summary in gallery.identities()}
     pets: list[Pet] = []
     for identity in records.keys() | names.keys():
         report, name = Report.from_records(records.get(identity, [])), names.get(identity)
@@ -190,12 +183,10 @@ def _read_pets(gallery: Store) -> list[Pet]:
     return sorted(pets, key=lambda pet: (pet.name is None, (pet.name or "").casefold(), pet.identity))
 
 
-def _species_of_faces(gallery: Store) -> dict[int, str]:
+def _species_of_faces(gallery: Gallery) -> dict[int, str]:
     """Return what most faces of each identity were detected as, if that is known."""
-    with gallery.read() as repository:
-        identities, species = load_assignments(gallery).identity.tolist(), repository.faces.species()
     counts: defaultdict[int, Counter[str]] = defaultdict(Counter)
-    for identity, label in zip(identities, species, strict=True):
-        if label and identity != UNASSIGNED:
-            counts[identity][label.lower()] += 1
+    for face in gallery.faces():
+        if face.species and face.identity is not None:
+            counts[face.identity][face.species.lower()] += 1
     return {identity: counter.most_common(1)[0][0] for identity, counter in counts.items()}

@@ -4,7 +4,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from math import inf
 
-from familiar.gallery.store.photos import PhotoRow
+from familiar.gallery import PhotoRow
 from familiar.integrations.watch.disk import Disk, FileStatus
 
 

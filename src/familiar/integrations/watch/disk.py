@@ -7,9 +7,7 @@ from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from familiar.photos.listing import Exclusion, FolderWalk, file_kind, folder_kind
-
-_MAX_FOLDERS = 50  # changed folders whose files are looked for among all
+from familiar.photos import Exclusion, FolderWalk
 
 
 class FileStatus(NamedTuple):
@@ -58,15 +56,32 @@ class Disk:
         self.unreadable: dict[str, str] = {}
         self.passed_over = Counter[str]()
         self._without, self._exclusion = tuple(map(str, without)), Exclusion(exclude)
-        self._has_links = False
         self._scanned: dict[str, _FolderState] = {}
 
     def scan(self) -> None:
-        """Search all folders."""
-        self.files, self.unreadable, self.passed_over, self._has_links = {}, {}, Counter(), False
+        """Search all folders; what is deleted meanwhile is left out."""
+        self.files, self.unreadable, self.passed_over = {}, {}, Counter()
         self._scanned = {folder: _folder_state(folder) for folder in self.folders}
         for folder in self.folders:
-            self._walk(folder)
+            walk = FolderWalk(self._exclusion, self.passed_over, lambda error: self._note_error(error.filename, error))
+            self.refresh(walk.photos(folder, self._without))
+
+    def refresh(self, paths: Iterable[str]) -> None:
+        """Look at some photos again.
+
+        Args:
+            paths: of files in the watched folders that were photos.
+        """
+        for path in paths:
+            self.files.pop(path, None)
+            self.unreadable.pop(path, None)
+            try:
+                status = os.stat(path)  # noqa: PTH116
+            except OSError as error:
+                self._note_error(path, error)
+                continue
+            if not stat.S_ISDIR(status.st_mode):  # a link to a folder
+                self.files[path] = FileStatus(status.st_size, status.st_mtime_ns, status.st_ctime_ns)
 
     @property
     def unavailable(self) -> dict[str, str]:
@@ -80,79 +95,18 @@ class Disk:
         """Tell whether a watched folder was mounted, unmounted, replaced or emptied since it was searched."""
         return any(_folder_state(folder) != self._scanned.get(folder) for folder in self.folders)
 
-    def refresh(self, paths: Iterable[str]) -> None:
-        """Look at some paths again.
-
-        Args:
-            paths: of files and folders in the watched folders that may have changed.
-        """
-        changed = set(paths)
-        # What is gone may have been a folder.
-        folders = tuple(path + os.sep for path in changed if path not in self.files and not os.path.isfile(path))  # noqa: PTH113
-        # A folder that is linked, too, may be listed at another path now.
-        has_links = self._has_links or any(map(os.path.islink, folders))
-        if has_links or len(folders) > _MAX_FOLDERS or not all(map(self.contains, changed)):
-            self.scan()
-            return
-        for entries in (self.files, self.unreadable):
-            for path in [path for path in entries if path in changed or path.startswith(folders)]:
-                del entries[path]
-        for path in filter(self._is_visible, changed):
-            if os.path.isdir(path):  # noqa: PTH112
-                self._walk(path)
-                if self._has_links:
-                    self.scan()
-                    return
-            elif file_kind(os.path.basename(path)) is None:  # noqa: PTH119
-                self._add_file(path)
-
     def is_unknown(self, path: str) -> bool:
         """Tell whether it cannot be said if there is a file at a path."""
         return any(path == each or path.startswith(each + os.sep) for each in (*self.unavailable, *self.unreadable))
 
     def contains(self, path: str) -> bool:
         """Tell whether a path is in a watched folder."""
-        return path.startswith(tuple(map(_with_separator, self.folders)))
-
-    def _is_visible(self, path: str) -> bool:
-        """Tell whether neither a path nor a folder between it and the watched one is passed over."""
-        without = tuple(map(_with_separator, self._without))
-        for folder in self.folders:
-            parts = path.removeprefix(_with_separator(folder)).split(os.sep)  # noqa: PTH206
-            below = [os.path.join(folder, *parts[: end + 1]) for end in range(len(parts))]  # noqa: PTH118
-            if (
-                path.startswith(_with_separator(folder))
-                and not any(self._exclusion.matches(each, folder) or folder_kind(each) for each in below)
-                and not _with_separator(path).startswith(without)
-            ):
-                return True
-        return False
-
-    def _walk(self, folder: str) -> None:
-        """Add the photos in a folder; what is deleted meanwhile is left out."""
-        walk = FolderWalk(self._exclusion, self.passed_over, lambda error: self._note_error(error.filename, error))
-        for path in walk.photos(folder, self._without):
-            self._add_file(path)
-        self._has_links |= walk.follows_links
-
-    def _add_file(self, path: str) -> None:
-        """Add a photo."""
-        try:
-            status = os.stat(path)  # noqa: PTH116
-        except OSError as error:
-            self._note_error(path, error)
-            return
-        if not stat.S_ISDIR(status.st_mode):  # a link to a folder
-            self.files[path] = FileStatus(status.st_size, status.st_mtime_ns, status.st_ctime_ns)
+        return path.startswith(tuple(folder.rstrip(os.sep) + os.sep for folder in self.folders))
 
     def _note_error(self, path: str, error: OSError) -> None:
         """Note that a path cannot be read, unless it is a broken link, or was deleted just now."""
         if not isinstance(error, FileNotFoundError | NotADirectoryError):
             self.unreadable[path] = _reason(error)
-
-
-def _with_separator(folder: str) -> str:
-    return folder.rstrip(os.sep) + os.sep
 
 
 def _folder_state(folder: str) -> _FolderState:

@@ -4,11 +4,12 @@ docs/reference/formats.md describes them for other programs.
 """
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
+from familiar import Box
 from familiar.core.json_codec import JsonCodec
-from familiar.core.types import Box
 
 
 @dataclass(frozen=True)
@@ -158,17 +159,17 @@ EVENTS: dict[str, type[Event]] = {
     for event in (StartEvent, EnrollEvent, EditEvent, MoveEvent, MissingEvent, ReturnEvent, SkipEvent, StopEvent)
 }
 
-_EVENTS = JsonCodec(defaults=True)  # one that has not waited for its faces has none
+_EVENTS = JsonCodec(defaults=True)
 
 
-def parse_event(kind: str, event_id: str, time: str, body: str) -> Event:
-    """Return an event from its name, its id, its time and the JSON of its other fields.
+def parse_event(kind: str, event_id: str, time: str, fields: Mapping[str, Any]) -> Event:
+    """Return an event from its name, its id, its time and its other fields as JSON has them.
 
     Raises:
         KeyError: there is no such event.
         ValueError: it has other fields.
     """
-    return _EVENTS.from_json(EVENTS[kind], {"id": event_id, "time": time, **json.loads(body)})
+    return _EVENTS.from_json(EVENTS[kind], {"id": event_id, "time": time, **fields})
 
 
 def to_json_line(event: Event) -> bytes:

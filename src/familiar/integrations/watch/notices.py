@@ -1,7 +1,7 @@
 """Notices of the operating system about changed files, by the library watchfiles, if it is installed.
 
-They only say where to look, and when: some get lost, so the watch also searches its folders regularly. The library
-collects them while the watch does something else.
+They only say when to look: some get lost, so the watch also searches its folders regularly. The library collects them
+while the watch does something else.
 """
 
 import threading
@@ -22,7 +22,7 @@ def can_notice() -> bool:
 
 
 class ChangeNotices:
-    """Collects the paths of changed files.
+    """Tells that files in some folders have changed.
 
     Args:
         folders: absolute.
@@ -37,50 +37,42 @@ class ChangeNotices:
         self._folders, self._stopping, self._on_failure = folders, stopping, on_failure
         self.works = True
         self._notices: Iterator[set[tuple[Any, str]]] | None = None
-        self._paths: set[str] = set()
-        self._misses_some = False
+        self._is_changed = False
 
     def restart(self) -> None:
         """Begin anew, because a folder was mounted or replaced."""
         self._notices = None
 
-    def take(self) -> tuple[set[str], bool]:
-        """Return the paths that changed since the last call, and whether notices may have been lost."""
-        taken = self._paths, self._misses_some
-        self._paths, self._misses_some = set(), False
-        return taken
+    def take(self) -> bool:
+        """Return whether files have, or may have, changed since the last call."""
+        is_changed, self._is_changed = self._is_changed, False
+        return is_changed
 
     def wait(self, seconds: float) -> None:
-        """Wait until `take` returns something or the watch is to stop, at most for some seconds."""
+        """Wait until files change or the watch is to stop, at most for some seconds."""
         end = time.monotonic() + seconds
-        while not (self._paths or self._misses_some or self._stopping.is_set()) and time.monotonic() < end:
+        while not (self._is_changed or self._stopping.is_set()) and time.monotonic() < end:
             try:
-                self._collect(end - time.monotonic())
+                self._collect()
             except Exception as error:
-                self._notices, self._misses_some = None, True
+                self._notices, self._is_changed = None, True
                 is_name = isinstance(error, UnicodeError) or "decode path" in str(error)
                 if self.works and not is_name:  # that is not UTF-8: begin anew, after a full scan
                     self.works = False
                     self._on_failure(str(error))
                 self._stopping.wait(0.1 if self.works else min(seconds, _RETRY_SECONDS))
 
-    def _collect(self, seconds: float) -> None:
+    def _collect(self) -> None:
         from watchfiles import watch
 
         if self._notices is None:
-            self._misses_some = True  # of what changed before there are no notices
             folders = [folder for folder in self._folders if Path(folder).is_dir()]
             if not folders:
-                self._stopping.wait(min(seconds, _RETRY_SECONDS))
+                self._stopping.wait(_WAIT_MS / 1000)
                 return
-            self._notices = watch(
-                *folders,
-                watch_filter=None,
-                debounce=_DEBOUNCE_MS,
-                stop_event=self._stopping,
-                rust_timeout=_WAIT_MS,
-                yield_on_timeout=True,
-                ignore_permission_denied=True,
-            )
-        self._paths |= {path for _, path in next(self._notices, ())}
+            self._is_changed = True  # of what changed before there are no notices
+            options: dict[str, Any] = {"debounce": _DEBOUNCE_MS, "rust_timeout": _WAIT_MS, "yield_on_timeout": True}
+            options |= {"watch_filter": None, "stop_event": self._stopping, "ignore_permission_denied": True}
+            self._notices = watch(*folders, **options)
+        self._is_changed |= bool(next(self._notices, ()))
         self.works = True

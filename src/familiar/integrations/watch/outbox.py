@@ -1,138 +1,164 @@
-"""The events of a watch in the database: written together with what they are about, kept until delivered."""
+"""The events of a watch as notes of the gallery: written together with what they are about, kept until delivered."""
 
-import json
 import os
-from collections import defaultdict
+import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
+from itertools import groupby, takewhile
 from typing import Any
 
-from familiar.core.errors import FamiliarError
-from familiar.core.gallery_types import GalleryFace
-from familiar.gallery.enroll.enroll import EnrolledBatch
-from familiar.gallery.enroll.photo_writing import WrittenPhoto
-from familiar.gallery.search import listing
-from familiar.gallery.store.repository import Repository
-from familiar.gallery.store.store import Store
+from familiar import FamiliarError
+from familiar.gallery import EnrolledBatch, Gallery, Note, WrittenPhoto
 from familiar.integrations.watch.disk import FileStatus
 from familiar.integrations.watch.events import Event, Sighting, parse_event
 
 MAX_EVENTS = 100_000  # kept for a webhook that does not answer, some 50 MB
+EVENTS, MISSING, SKIPPED, STATE = "watch events", "watch missing", "watch skipped", "watch state"  # topics of notes
+_SHOW_FACES = ("enrolled", "edited")
 _BATCH = 20  # events between two writes: a killed watch delivers as many again at most
 _MAX_ATTEMPTS = 3  # to say who is in the photos while others write
 
 
-def now() -> str:
-    """Return the current time as events have it."""
-    return datetime.now(UTC).isoformat(timespec="milliseconds")
-
-
-def add_event(repository: Repository, kind: str, photo: int | None = None, **fields: Any) -> None:
-    """Write an event, within a transaction. Those that show faces wait for `complete_events`.
+def add_event(gallery: Gallery, kind: str, photo: int | None = None, **fields: Any) -> int:
+    """Write an event, and return its number. Those that show faces wait for `complete_events`.
 
     Args:
-        repository: of the transaction.
+        gallery: to write to.
         kind: of the event.
         photo: its number, if it is about a photo.
         **fields: the others of the event's class.
     """
-    is_complete = kind not in ("enrolled", "edited")
     if photo is not None and kind != "skipped":
         fields = {"photo": photo} | fields
-    repository.watch_events.insert(now(), kind, photo, json.dumps(fields), is_complete=is_complete)
+    head = {"kind": kind, "time": datetime.now(UTC).isoformat(timespec="milliseconds")}
+    # A restored backup counts from the same number again, so an event has a random token, too.
+    body = fields | {"event": head | {"token": secrets.token_hex(8)}}
+    return gallery.add_note(EVENTS, body, photo=photo, faces=None if kind in _SHOW_FACES else [])
 
 
-def record_batch(repository: Repository, batch: EnrolledBatch, statuses: Mapping[str, FileStatus]) -> None:
-    """Write the events of a batch of `enroll`, within its transaction.
+def record_batch(
+    gallery: Gallery, batch: EnrolledBatch, statuses: Mapping[str, FileStatus], photos: Mapping[str, int]
+) -> None:
+    """Write the events of a batch of `Gallery.enroll`, within its transaction.
 
     Args:
-        repository: of the transaction.
+        gallery: to write to.
         batch: what became of its photos.
         statuses: of the files before they were read.
+        photos: numbers of the gallery's photos by their paths, before.
     """
+    missing, paths = missing_photos(gallery), {str(photo.file.path) for photo in batch.written}
+    gallery.delete_notes(note.number for path, note in skipped_files(gallery).items() if path in paths)
     for photo in batch.written:
-        repository.watched_files.delete_skipped([str(photo.file.path)])
-        _record_photo(repository, photo)
+        if photo.photo is not None and photo.change != "copy":
+            gallery.delete_notes([missing[photo.photo]] if photo.photo in missing else [])
+            _record_photo(gallery, photo, photo.photo, photo.photo in missing)
     for path, error in batch.skipped:
         if os.path.lexists(path):  # else it was deleted in the meantime
-            record_skipped(repository, str(path), statuses[str(path)], error)
+            record_skipped(gallery, str(path), statuses[str(path)], error, photos.get(str(path)))
 
 
-def _record_photo(repository: Repository, written: WrittenPhoto) -> None:
-    if written.photo is None or written.change == "copy":
+def _record_photo(gallery: Gallery, written: WrittenPhoto, photo: int, was_missing: bool) -> None:
+    path, taken_at = str(written.file.path), written.file.taken_at
+    if written.change == "new":
+        add_event(gallery, "enrolled", photo, path=path, taken_at=taken_at)
+    elif written.change == "edited":
+        for earlier in written.replaced:  # an event about it may still wait
+            gallery.move_notes(earlier, photo)
+        add_event(gallery, "edited", photo, path=path, taken_at=taken_at, replaces=written.replaced)
+    elif was_missing:
+        add_event(gallery, "returned", photo, path=path, previous_path=written.previous_path or path)
+    elif written.change == "moved":
+        add_event(gallery, "moved", photo, path=path, previous_path=written.previous_path)
+
+
+def missing_photos(gallery: Gallery) -> dict[int, int]:
+    """Return the note on each photo that was reported as missing, by the photo's number."""
+    return {note.photo: note.number for note in gallery.notes(MISSING) if note.photo is not None}
+
+
+def skipped_files(gallery: Gallery) -> dict[str, Note]:
+    """Return the note on each file or folder that was reported as not readable, by its path."""
+    return {note.body["path"]: note for note in gallery.notes(SKIPPED)}
+
+
+def record_skipped(
+    gallery: Gallery, path: str, status: FileStatus, error: FamiliarError | str, photo: int | None = None
+) -> None:
+    """Write the event that a file or folder cannot be read, unless it was reported as it is now.
+
+    Args:
+        gallery: to write to.
+        path: of the file or folder.
+        status: of the file.
+        error: why.
+        photo: number of the photo that was enrolled from there, with which the event is erased.
+    """
+    earlier, body = skipped_files(gallery).get(path), {"path": path, "status": list(status)}
+    if earlier is not None and earlier.body == body:
         return
-    photo, path = written.photo, str(written.file.path)
-    was_missing = repository.watched_files.note_returned(photo)
-    match written.change:
-        case "new":
-            add_event(repository, "enrolled", photo, path=path, taken_at=written.file.taken_at)
-        case "edited":
-            for earlier in written.replaced:  # an event about it may still wait
-                repository.watch_events.replace_photo(earlier, photo)
-            add_event(repository, "edited", photo, path=path, taken_at=written.file.taken_at, replaces=written.replaced)
-        case _ if was_missing:
-            add_event(repository, "returned", photo, path=path, previous_path=written.previous_path or path)
-        case "moved":
-            add_event(repository, "moved", photo, path=path, previous_path=written.previous_path)
-        case _:
-            pass
+    gallery.delete_notes([] if earlier is None else [earlier.number])
+    gallery.add_note(SKIPPED, body)
+    add_event(gallery, "skipped", photo, path=path, reason=str(error).removeprefix(f"{path}: "))
 
 
-def record_skipped(repository: Repository, path: str, status: FileStatus, error: FamiliarError | str) -> None:
-    """Write the event that a file or folder cannot be read, unless it was reported as it is now."""
-    if repository.watched_files.note_skipped(path, status):
-        photos = repository.photos.at_path(path)  # so that the event is erased if they are forgotten
-        photo = photos[-1].photo if photos else None
-        reason = str(error).removeprefix(f"{path}: ")
-        add_event(repository, "skipped", photo, path=path, reason=reason)
-
-
-def complete_events(gallery: Store) -> None:
+def complete_events(gallery: Gallery) -> None:
     """Add to the events of new and edited photos who is in them, after clustering."""
     for attempt in range(_MAX_ATTEMPTS):
-        with gallery.read() as repository:
-            revision, bodies = repository.settings.revision(), _complete_bodies(gallery, repository)
-        if not bodies:
+        with gallery.read():
+            revision, faces = gallery.revision, _faces_of_events(gallery)
+        if not faces:
             return
-        with gallery.write() as repository:
-            if repository.settings.revision() != revision:
+        with gallery.write():
+            if gallery.revision != revision:
                 if attempt < _MAX_ATTEMPTS - 1:
                     continue  # a face may have been forgotten or named
-                bodies = _complete_bodies(gallery, repository)
-            for event, body in bodies.items():
-                repository.watch_events.complete(event, body)
-            repository.watch_events.set_last_identity(repository.identities.last_number())
+                faces = _faces_of_events(gallery)
+            for number, sightings in faces.items():
+                gallery.change_note(number, faces=sightings)
+            _set_state(gallery, identity=gallery.last_identity())
         return
 
 
-def _complete_bodies(gallery: Store, repository: Repository) -> dict[int, str]:
-    """Return the complete JSON of the events that wait for clustering, by their ids."""
-    incomplete = repository.watch_events.incomplete()
-    rows: defaultdict[int, list[GalleryFace]] = defaultdict(list)
-    for row in repository.faces.rows_in_photos({photo for _, photo, _ in incomplete}):
-        rows[row.photo].append(row)
-    identities = {row.identity for in_photo in rows.values() for row in in_photo if row.identity is not None}
+def _faces_of_events(gallery: Gallery) -> dict[int, list[dict[str, Any]]]:
+    """Return the faces for each event that waits for them, by its number."""
+    waiting = gallery.notes(EVENTS, without_faces=True)
+    photos = {note.photo for note in waiting if note.photo is not None}
+    rows = {photo: list(faces) for photo, faces in groupby(gallery.faces(photos=photos), key=lambda row: row.photo)}
+    identities = {row.identity for faces in rows.values() for row in faces if row.identity is not None}
     probabilities = {
         confidence.face.face: confidence.probability
         for identity in identities
-        for confidence in listing.face_confidences(gallery, identity)
+        for confidence in gallery.identity_faces(identity)
     }
-    last_identity = repository.watch_events.last_identity() or 0
-    new_identities = {identity for identity in identities if identity > last_identity}
-    bodies: dict[int, str] = {}
-    for event, photo, body in incomplete:
-        faces: list[dict[str, Any]] = []
-        for row in rows[photo]:
+    new_identities = {identity for identity in identities if identity > _state(gallery)[1].get("identity", 0)}
+    faces: dict[int, list[dict[str, Any]]] = {}
+    for note in waiting:
+        faces[note.number] = []
+        for row in rows.get(note.photo or 0, ()):
             probability, is_new = probabilities.get(row.face), row.identity in new_identities
             face = Sighting(row.face, row.box_xyxy_px, row.species, row.identity, row.name, probability, is_new)
-            faces.append(asdict(face))
+            faces[note.number].append(asdict(face))
             new_identities.discard(row.identity or 0)  # the next event that shows it is not the first
-        bodies[event] = json.dumps(json.loads(body) | {"faces": faces})
-    return bodies
+    return faces
 
 
-def start_delivery(gallery: Store, destinations: Sequence[str], folders: Sequence[str]) -> None:
+def _state(gallery: Gallery) -> tuple[int | None, dict[str, Any]]:
+    """Return the note with the state of deliveries, and its content."""
+    note = next(iter(gallery.notes(STATE)), None)
+    return (None, {}) if note is None else (note.number, note.body)
+
+
+def _set_state(gallery: Gallery, **fields: Any) -> None:
+    number, state = _state(gallery)
+    if number is None:
+        gallery.add_note(STATE, fields)
+    else:
+        gallery.change_note(number, body=state | fields)
+
+
+def start_delivery(gallery: Gallery, destinations: Sequence[str], folders: Sequence[str]) -> None:
     """Write that a watch starts. From now on events are kept for these destinations, and for no others.
 
     Args:
@@ -140,14 +166,17 @@ def start_delivery(gallery: Store, destinations: Sequence[str], folders: Sequenc
         destinations: names of the receivers, which do not change from one watch to the next.
         folders: that are watched.
     """
-    with gallery.write() as repository:
-        repository.watch_events.set_destinations(destinations)
-        if repository.watch_events.last_identity() is None:
-            repository.watch_events.set_last_identity(repository.identities.last_number())
-        add_event(repository, "started", folders=folders, photos=repository.photos.count())
+    with gallery.write():
+        number = add_event(gallery, "started", folders=folders, photos=gallery.counts().photos)
+        _, state = _state(gallery)
+        known = state.get("destinations", {})
+        identity = state.get("identity", gallery.last_identity())
+        _set_state(
+            gallery, identity=identity, destinations={each: known.get(each, number - 1) for each in destinations}
+        )
 
 
-def deliver(gallery: Store, destination: str, send: Callable[[Event], str | None]) -> str | None:
+def deliver(gallery: Gallery, destination: str, send: Callable[[Event], str | None]) -> str | None:
     """Send a destination the events that wait for it, in their order.
 
     Args:
@@ -171,23 +200,43 @@ def deliver(gallery: Store, destination: str, send: Callable[[Event], str | None
     return None
 
 
-def undelivered(gallery: Store, destination: str, limit: int) -> list[tuple[int, Event]]:
+def undelivered(gallery: Gallery, destination: str, limit: int) -> list[tuple[int, Event]]:
     """Return the next events for a destination, oldest first, each with its number for `mark_delivered`."""
-    with gallery.read() as repository:
-        rows = repository.watch_events.next(repository.watch_events.delivered(destination), limit)
-    return [(number, parse_event(kind, f"{token}-{number}", time, body)) for number, token, time, kind, body in rows]
+    with gallery.read():
+        delivered = _state(gallery)[1].get("destinations", {}).get(destination)
+        notes = [] if delivered is None else gallery.notes(EVENTS, after=delivered, limit=limit)
+    return [(note.number, _event(note)) for note in takewhile(lambda note: note.faces is not None, notes)]
 
 
-def mark_delivered(gallery: Store, destination: str, number: int) -> None:
-    """Store that a destination has all events up to one."""
-    with gallery.write() as repository:
-        repository.watch_events.mark_delivered(destination, number)
+def _event(note: Note) -> Event:
+    fields = dict(note.body)
+    head = fields.pop("event")
+    fields |= {"faces": note.faces} if head["kind"] in _SHOW_FACES else {}
+    return parse_event(head["kind"], f"{head['token']}-{note.number}", head["time"], fields)
 
 
-def delete_oldest(gallery: Store) -> int:
+def mark_delivered(gallery: Gallery, destination: str, number: int) -> None:
+    """Store that a destination has all events up to one, and delete those that all destinations have."""
+    with gallery.write():
+        destinations = _state(gallery)[1]["destinations"]
+        _set_state(gallery, destinations=destinations | {destination: max(number, destinations.get(destination, 0))})
+        _delete_until(gallery, min(_state(gallery)[1]["destinations"].values()))
+
+
+def delete_oldest(gallery: Gallery) -> int:
     """Delete the oldest events where more than `MAX_EVENTS` wait, and return how many that were."""
-    with gallery.read() as repository:
-        if repository.watch_events.count() <= MAX_EVENTS:
-            return 0
-    with gallery.write() as repository:
-        return repository.watch_events.delete_oldest(MAX_EVENTS)
+    with gallery.read():
+        first = next((note.number for note in gallery.notes(EVENTS, limit=1)), 0)
+        beyond = gallery.notes(EVENTS, after=first + MAX_EVENTS - 1)
+    if not beyond:
+        return 0
+    with gallery.write():
+        return _delete_until(gallery, beyond[-1].number - MAX_EVENTS)
+
+
+def _delete_until(gallery: Gallery, last: int) -> int:
+    if not any(note.number <= last for note in gallery.notes(EVENTS, limit=1)):
+        return 0
+    numbers = [note.number for note in gallery.notes(EVENTS) if note.number <= last and note.faces is not None]
+    gallery.delete_notes(numbers)
+    return len(numbers)

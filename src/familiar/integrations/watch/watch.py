@@ -10,30 +10,24 @@ import os
 import threading
 import time
 from collections.abc import Callable, Sequence
-from functools import partial
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from math import inf
 from pathlib import Path
 from typing import TypeVar
 
+from familiar import Detector, Gallery, UnreadablePhoto
 from familiar.core.errors import GalleryBusy, IndexUnavailable
-from familiar.core.files import absolute_path, real_path
+from familiar.core.files import absolute_path, held_lock, real_path
 from familiar.core.plural import pluralize
-from familiar.detection.detector import Detector
-from familiar.embedding.embedder import Embedder
-from familiar.gallery.cluster.cluster import cluster
-from familiar.gallery.enroll.enroll import EnrolledBatch, enroll
-from familiar.gallery.search.index_update import update_index
-from familiar.gallery.store.photos import PhotoRow, path_before_replacement
-from familiar.gallery.store.repository import Repository
-from familiar.gallery.store.store import Store
+from familiar.gallery import EnrolledBatch, PhotoRow
 from familiar.integrations.watch import outbox
 from familiar.integrations.watch.comparison import Comparison, Memory, compare
 from familiar.integrations.watch.disk import NO_STATUS, Disk
 from familiar.integrations.watch.events import Event
 from familiar.integrations.watch.notices import ChangeNotices, can_notice
-from familiar.integrations.watch.settings import WatchSettings
 from familiar.integrations.watch.webhooks import Webhook, destination_of
-from familiar.photos.listing import describe_counts
+from familiar.photos import describe_counts
 
 POLL_SECONDS = 10.0  # between two searches of the folders where the system gives no notices
 FULL_SCAN_SECONDS = 300.0  # where it does
@@ -43,8 +37,48 @@ _PART_SHARE = 5  # a fifth of the gallery's photos: clustering a large gallery t
 _INDEX_IDLE_SECONDS = 10.0  # without a new photo, before the index of a large gallery is built again
 _STOP_SECONDS = 5.0  # for webhooks, at the end
 STDOUT = "stdout"  # the caller, as a destination of events
+LOCK_FILE = "watch.lock"  # in the gallery's folder
 
 T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class WatchSettings:
+    """How folders are watched.
+
+    Attributes:
+        settle_seconds: a file is enrolled when its size and modification time have not changed for so long.
+        poll_seconds: search the folders at this interval, without notices of the system; None: by notices, and without
+            the library for them every `POLL_SECONDS`.
+        flip: as in `Embedder.embed`.
+        species: stored with each new face; None: what the detector says.
+        webhooks: URLs that all events are delivered to.
+        secret: signs what is delivered.
+        exclude: patterns of files and folders to leave out, as for `find_photos`.
+    """
+
+    settle_seconds: float = 2.0
+    poll_seconds: float | None = None
+    flip: bool = False
+    species: str | None = None
+    webhooks: tuple[str, ...] = ()
+    secret: bytes | None = None
+    exclude: tuple[str, ...] = ()
+
+
+def watch_lock(folder: Path) -> AbstractContextManager[None]:
+    """Keep other watches away from a gallery.
+
+    Args:
+        folder: the gallery's.
+
+    Raises:
+        GalleryBusy: there is one.
+    """
+    busy = (
+        f"{folder}: another familiar watch is running for this gallery; stop it first. One watch takes several folders"
+    )
+    return held_lock(folder / LOCK_FILE, 0, busy)
 
 
 class StopRequested(Exception):
@@ -58,8 +92,7 @@ class FolderWatch:
 
     Args:
         gallery: to write to.
-        embedder: the gallery's model.
-        detector: finds the faces (None: each photo is one crop already).
+        detector: finds the faces; None: the gallery's.
         folders: whose photos are enrolled; missing ones are waited for.
         settings: how.
         on_event: called with each event at least once, in their order; after a kill also with those that the killed
@@ -70,9 +103,8 @@ class FolderWatch:
 
     def __init__(
         self,
-        gallery: Store,
-        embedder: Embedder,
-        detector: Detector | None,
+        gallery: Gallery,
+        detector: Detector | str | None,
         folders: Sequence[Path],
         settings: WatchSettings,
         *,
@@ -80,7 +112,7 @@ class FolderWatch:
         on_note: Callable[[str], None] = lambda _: None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._gallery, self._embedder, self._detector, self._settings = gallery, embedder, detector, settings
+        self._gallery, self._detector, self._settings = gallery, detector, settings
         self._on_event, self._on_note, self._clock = on_event, on_note, clock
         self._stopping = threading.Event()
         self._disk = Disk(
@@ -131,8 +163,7 @@ class FolderWatch:
     def finish(self) -> None:
         """Report that the watch ends, and give the webhooks a few seconds."""
         try:
-            with self._gallery.write() as repository:
-                outbox.add_event(repository, "stopped")
+            outbox.add_event(self._gallery, "stopped")
             self._report()
         except GalleryBusy:
             self._on_note(f"{self._gallery.folder}: another process writes to it; the end of the watch is not noted")
@@ -162,9 +193,9 @@ class FolderWatch:
     # --- the disk -----------------------------------------------------------------------------------------------------
 
     def _update_disk(self) -> None:
-        paths, misses_some = (set[str](), False) if self._notices is None else self._notices.take()
+        is_changed = self._notices is not None and self._notices.take()
         was_replaced = self._disk.is_outdated()
-        if misses_some or was_replaced or self._clock() >= self._next_scan:
+        if is_changed or was_replaced or self._clock() >= self._next_scan:
             self._disk.scan()
             self._note_passed_over()
             has_notices = self._notices is not None and self._notices.works
@@ -173,7 +204,7 @@ class FolderWatch:
             if was_replaced and self._notices is not None:
                 self._notices.restart()
         else:
-            self._disk.refresh(paths | self._memory.settling.keys())
+            self._disk.refresh(self._memory.settling)
 
     def _note_passed_over(self) -> None:
         if (counts := describe_counts(self._disk.passed_over)) and counts != self._passed_over:
@@ -181,47 +212,42 @@ class FolderWatch:
         self._passed_over = counts
 
     def _compare(self) -> Comparison:
-        with self._gallery.read() as repository:
-            noted = {photo for photo, _ in repository.watched_files.missing()}
-        settle_seconds = self._settings.settle_seconds
+        noted, settle_seconds = outbox.missing_photos(self._gallery), self._settings.settle_seconds
         return compare(self._disk, self._load_photos(), noted, self._memory, self._clock(), settle_seconds)
 
     def _load_photos(self) -> list[PhotoRow]:
         """Return the photos of the gallery that have a file."""
-        with self._gallery.read() as repository:
-            return self._gallery.cached(
-                "watched photos",
-                repository.settings.revision(),
-                lambda: [photo for photo in repository.photos.rows() if photo.has_file],
-            )
+        return self._gallery.cached("watched photos", lambda: self._gallery.photos_to_search(without_face=False))
 
     # --- enrollment ---------------------------------------------------------------------------------------------------
 
     def _enroll(self, paths: Sequence[str]) -> None:
         statuses = {path: self._disk.files[path] for path in paths}
+        photos = {photo.path: photo.photo for photo in self._load_photos()}
 
-        def record(repository: Repository, batch: EnrolledBatch) -> None:
-            outbox.record_batch(repository, batch, statuses)
+        def record(batch: EnrolledBatch) -> None:
+            outbox.record_batch(self._gallery, batch, statuses, photos)
             ignored = {str(path): None for path, _ in batch.skipped}
             ignored |= {str(photo.file.path): photo.file.sha256 for photo in batch.written if photo.change == "copy"}
             self._memory.ignored |= {path: (statuses[path], sha256) for path, sha256 in ignored.items()}
 
-        enroll_all = partial(
-            enroll,
-            self._gallery,
-            self._embedder,
-            list(map(Path, paths)),
-            self._detector,
-            flip=self._settings.flip,
-            species=self._settings.species,
-            on_batch=self._require_not_stopping,
-            record=record,
-        )
+        def enroll() -> None:
+            result = self._gallery.enroll(
+                paths,
+                self._detector,
+                flip=self._settings.flip,
+                species=self._settings.species,
+                on_batch=self._require_not_stopping,
+                record=record,
+            )
+            for error in result.skipped_faces:
+                self._on_note(str(error))
+
         self._needs_clustering = True
         self._index_due = self._clock() + _INDEX_IDLE_SECONDS
-        with contextlib.suppress(StopRequested):  # what was enrolled is clustered and reported before the end
-            for error in self._retry_while_busy(enroll_all).skipped_faces:
-                self._on_note(str(error))
+        # What was enrolled is clustered and reported before the end; and all files may be gone by now.
+        with contextlib.suppress(StopRequested, UnreadablePhoto):
+            self._retry_while_busy(enroll)
         self._disk.refresh(paths)
         for path in paths:  # one that was not enrolled, whatever the reason, settles again before the next try
             self._memory.settling.pop(path, None)
@@ -230,25 +256,27 @@ class FolderWatch:
         """Note the photos that are missing or returned, and the files and folders that cannot be read."""
         missing = [photo for photo in comparison.missing if self._is_gone(photo)]
         unreadable = self._disk.unreadable | self._unavailable_with_photos()
-        with self._gallery.read() as repository:
-            skipped = repository.watched_files.skipped()
+        skipped = outbox.skipped_files(self._gallery)
         readable = [path for path in skipped if path not in self._disk.files and not self._disk.is_unknown(path)]
         unreported = {path: reason for path, reason in unreadable.items() if path not in skipped}
         if not (missing or comparison.returned or readable or unreported):
             return
 
         def write() -> None:
-            with self._gallery.write() as repository:
+            with self._gallery.write():
+                noted, photos = outbox.missing_photos(self._gallery), set(self._load_photos())
                 for photo in missing:
-                    if repository.watched_files.note_missing(photo.photo, photo.path, outbox.now()):
-                        path = path_before_replacement(photo.path)
-                        outbox.add_event(repository, "missing", photo.photo, path=path)
+                    if photo in photos:  # another program may have forgotten it, or found its file
+                        self._gallery.add_note(outbox.MISSING, {}, photo=photo.photo)
+                        outbox.add_event(self._gallery, "missing", photo.photo, path=photo.original_path)
                 for photo in comparison.returned:
-                    if repository.watched_files.note_returned(photo.photo):
-                        outbox.add_event(repository, "returned", photo.photo, path=photo.path, previous_path=photo.path)
-                repository.watched_files.delete_skipped(readable)
+                    if photo.photo in noted:
+                        self._gallery.delete_notes([noted[photo.photo]])
+                        fields = {"path": photo.path, "previous_path": photo.path}
+                        outbox.add_event(self._gallery, "returned", photo.photo, **fields)
+                self._gallery.delete_notes(skipped[path].number for path in readable)
                 for path, reason in unreported.items():
-                    outbox.record_skipped(repository, path, NO_STATUS, reason)
+                    outbox.record_skipped(self._gallery, path, NO_STATUS, reason)
 
         self._retry_while_busy(write)
 
@@ -276,10 +304,8 @@ class FolderWatch:
 
     def _cluster_and_report(self) -> None:
         if self._needs_clustering:
-            with self._gallery.read() as repository:
-                is_pending = repository.settings.is_clustering_pending()
-            if is_pending:
-                self._retry_while_busy(lambda: cluster(self._gallery))
+            if self._gallery.needs_clustering():
+                self._retry_while_busy(self._gallery.cluster)
             self._needs_clustering = False
         self._retry_while_busy(self._report)
 
@@ -302,7 +328,7 @@ class FolderWatch:
             return
         self._index_due = inf
         try:
-            self._retry_while_busy(lambda: update_index(self._gallery))
+            self._retry_while_busy(self._gallery.update_index)
         except IndexUnavailable as error:
             self._on_note(f"{error}; the index is behind, and is written after the next new photo")
 

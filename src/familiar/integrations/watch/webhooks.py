@@ -8,9 +8,8 @@ import urllib.request
 from collections.abc import Callable
 from urllib.parse import urlsplit
 
-from familiar import __version__
-from familiar.core.errors import FamiliarError, GalleryBusy
-from familiar.gallery.store.store import Store
+from familiar import FamiliarError, Gallery, __version__
+from familiar.core.errors import GalleryBusy
 from familiar.integrations.watch import outbox
 from familiar.integrations.watch.events import Event, to_json_line
 
@@ -72,7 +71,7 @@ class Webhook(threading.Thread):
         on_note: called in the thread with messages for the user, which do not contain the URL's path.
     """
 
-    def __init__(self, gallery: Store, url: str, secret: bytes | None, on_note: Callable[[str], None]) -> None:
+    def __init__(self, gallery: Gallery, url: str, secret: bytes | None, on_note: Callable[[str], None]) -> None:
         super().__init__(name="webhook", daemon=True)
         self._gallery, self._url, self._secret, self._on_note = gallery, url, secret, on_note
         self._destination = destination_of(url)
@@ -96,7 +95,7 @@ class Webhook(threading.Thread):
     def run(self) -> None:
         """Deliver events until `stop` is called."""
         try:
-            with self._gallery.new_connection() as gallery:
+            with self._gallery.connect() as gallery:
                 is_last = False
                 while not is_last:
                     self._wake.clear()
@@ -110,7 +109,7 @@ class Webhook(threading.Thread):
         except FamiliarError as error:  # the watch meets it, too
             self._on_note(f"{self._host}: posts nothing more, because of this: {error}")
 
-    def deliver(self, gallery: Store) -> bool:
+    def deliver(self, gallery: Gallery) -> bool:
         """Deliver the events that wait, in their order.
 
         Args:

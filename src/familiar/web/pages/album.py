@@ -8,6 +8,7 @@ from fastapi.responses import HTMLResponse, RedirectResponse, Response
 from familiar.detection.detector import looked_for
 from familiar.gallery import Gallery
 from familiar.web.api.requests import DetectorName
+from familiar.web.pages.assignment_forms import SpeciesQuery
 from familiar.web.pages.render import render_page
 from familiar.web.service import ServiceDep
 
@@ -26,10 +27,13 @@ async def start(request: Request, service: ServiceDep) -> Response:
 
 @router.get("/album")
 async def album(
-    request: Request, service: ServiceDep, before: Annotated[int, Query(ge=1, le=LARGEST)] = LARGEST
+    request: Request,
+    service: ServiceDep,
+    before: Annotated[int, Query(ge=1, le=LARGEST)] = LARGEST,
+    species: SpeciesQuery = None,
 ) -> HTMLResponse:
-    """Show the newest photos, or those that were enrolled before the photo `before`."""
-    newest_photos = await service.executor.read(Gallery.photos, before=before, limit=PHOTOS + 1)
+    """Show the newest photos, or those that were enrolled before the photo `before`; of one species or of all."""
+    newest_photos = await service.executor.read(Gallery.photos, before=before, species=species, limit=PHOTOS + 1)
     return await render_page(
         request,
         service,
@@ -37,6 +41,8 @@ async def album(
         photos=newest_photos[:PHOTOS],
         older=newest_photos[PHOTOS - 1].photo if len(newest_photos) > PHOTOS else None,
         newest=before == LARGEST,
+        species=species,
+        photos_of=await service.executor.read(_count_photos),
         jobs=service.jobs.all(),
         roots=service.allowed_paths.folders,
         can_add=service.inference.has_model and not service.settings.read_only,
@@ -44,6 +50,11 @@ async def album(
         detector=service.inference.reference.detector,
         looked_for=looked_for(service.inference.detector),
     )
+
+
+def _count_photos(gallery: Gallery) -> dict[str, int]:
+    with gallery.read():
+        return {species: gallery.counts(species=species).photos for species in gallery.species()}
 
 
 @router.post("/album/folder")

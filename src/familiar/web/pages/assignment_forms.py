@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Annotated
 
-from fastapi import Depends, Form
+from fastapi import Depends, Form, Query
 from pydantic import Field
 
 from familiar.core.errors import Contradiction, NotInGallery
@@ -14,6 +14,7 @@ from familiar.gallery import STATE_PATTERN, Gallery, IdentityState
 Number = Annotated[int, Field(ge=1, lt=2**63)]  # of a face, a photo or an individual; SQLite's range
 Name = Annotated[str, Field(max_length=200)]
 StateText = Annotated[str, Field(pattern=STATE_PATTERN)]
+SpeciesQuery = Annotated[str | None, Query(max_length=200)]
 MAX_STATES = 600  # of a page: more than it has tiles
 
 

@@ -14,7 +14,6 @@ from familiar.detection.detector import looked_for
 from familiar.detection.faces import DetectedFaces
 from familiar.gallery import Gallery
 from familiar.integrations.lost_pets.candidates import Candidate, rank_candidates
-from familiar.integrations.lost_pets.found_pets import photo_ids
 from familiar.integrations.lost_pets.register import enter_pet
 from familiar.integrations.lost_pets.reports import MAX_CHARACTERS, Pet, Report, Status, list_pets
 from familiar.web.pages.assignment_forms import Name
@@ -48,12 +47,12 @@ async def desk(request: Request, service: ServiceDep) -> HTMLResponse:
 
     def read(gallery: Gallery) -> tuple[list[DeskRow], int, object]:
         with gallery.read():
-            pets = sorted(list_pets(gallery.store, "found"), key=lambda pet: (pet.report.reported_on, pet.identity))
+            pets = sorted(list_pets(gallery, "found"), key=lambda pet: (pet.report.reported_on, pet.identity))
             rows = [
                 DeskRow(pet, _best_candidate(gallery, pet) if index < MAX_RANKED else None)
                 for index, pet in enumerate(reversed(pets))
             ]
-            return rows, len(list_pets(gallery.store, "lost")), read_flash(gallery, request.query_params)
+            return rows, len(list_pets(gallery, "lost")), read_flash(gallery, request.query_params)
 
     rows, lost, flash = await service.executor.read(read)
     return await render_page(
@@ -75,7 +74,7 @@ async def register(
 
     def read(gallery: Gallery) -> tuple[dict[Status, list[Pet]], object]:
         with gallery.read():
-            pets: dict[Status, list[Pet]] = {each: list_pets(gallery.store, each) for each in ("lost", "found", "home")}
+            pets: dict[Status, list[Pet]] = {each: list_pets(gallery, each) for each in ("lost", "found", "home")}
             return pets, read_flash(gallery, request.query_params)
 
     pets, flash = await service.executor.read(read)
@@ -111,7 +110,7 @@ async def enter(
     photo_numbers, left_out = await enroll_uploads(service, photos)
 
     def write(gallery: Gallery) -> int:
-        return enter_pet(gallery.store, photo_numbers, name, report)
+        return enter_pet(gallery, photo_numbers, name, report)
 
     identity = await service.executor.write_locked(write)
     url = url_with_flash(f"/desk/{identity}", "entered", left_out=left_out, identity=identity)
@@ -151,7 +150,7 @@ async def enroll_uploads(service: Service, files: list[UploadFile]) -> tuple[lis
         paths = await store(with_face, service.allowed_paths.uploads, limits)
     await service.executor.compute_then_write(Gallery.enroll, paths, detector)
     await service.executor.compute_then_write(_update_external_index)
-    return await service.executor.read(lambda gallery: photo_ids(gallery.store, paths)), len(files) - len(with_face)
+    return await service.executor.read(lambda gallery: gallery.photos_with_content(paths)), len(files) - len(with_face)
 
 
 def shows_contact(service: Service) -> bool:
@@ -162,7 +161,7 @@ def shows_contact(service: Service) -> bool:
 def _best_candidate(gallery: Gallery, pet: Pet) -> Candidate | None:
     if not pet.faces:
         return None
-    return next(iter(rank_candidates(gallery.store, pet.identity, 1).candidates), None)
+    return next(iter(rank_candidates(gallery, pet.identity, 1).candidates), None)
 
 
 def _update_external_index(gallery: Gallery) -> None:

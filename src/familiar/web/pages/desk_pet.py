@@ -89,9 +89,9 @@ async def pet_page(
 
     def read(gallery: Gallery) -> tuple[Pet, Ranking | None, dict[int, IdentityState], FlashMessage | None]:
         with gallery.read():
-            pet = find_pet(gallery.store, identity)
+            pet = find_pet(gallery, identity)
             is_open = pet.report.status in OPPOSITE and pet.faces > 0
-            ranking = rank_candidates(gallery.store, identity, k, only=only.for_pet(pet)) if is_open else None
+            ranking = rank_candidates(gallery, identity, k, only=only.for_pet(pet)) if is_open else None
             others = () if ranking is None else (candidate.pet.identity for candidate in ranking.candidates)
             states = gallery.states((identity, *others))
             return pet, ranking, states, read_flash(gallery, request.query_params)
@@ -129,7 +129,7 @@ async def dismiss(
 
     def write(gallery: Gallery) -> str:
         gallery.check_states(states)
-        register.dismiss(gallery.store, identity, candidate)
+        register.dismiss(gallery, identity, candidate)
         return url_after_change(gallery, _path(identity, back), "dismissed", identity=candidate)
 
     return RedirectResponse(await service.executor.write_locked(write), 303)
@@ -142,7 +142,7 @@ async def reconsider(
     """Show a candidate again that was marked as not the pet."""
 
     def write(gallery: Gallery) -> str:
-        register.reconsider(gallery.store, identity, candidate)
+        register.reconsider(gallery, identity, candidate)
         return url_after_change(gallery, _path(identity, back), "shown-again", identity=candidate)
 
     return RedirectResponse(await service.executor.write_locked(write), 303)
@@ -161,9 +161,9 @@ async def reunite(
 
     def write(gallery: Gallery) -> str:
         gallery.check_states(states, attributes=True)
-        is_found = find_pet(gallery.store, identity).report.status == "found"
+        is_found = find_pet(gallery, identity).report.status == "found"
         lost, found_pet = (candidate, identity) if is_found else (identity, candidate)
-        register.reunite(gallery.store, lost, found_pet, same_photo=same_photo)
+        register.reunite(gallery, lost, found_pet, same_photo=same_photo)
         return url_after_change(gallery, "/desk", "reunited", identity=lost)
 
     return await write_or_ask(request, service, write)
@@ -187,9 +187,9 @@ async def edit(
 
     def write(gallery: Gallery) -> str:
         gallery.check_states(states, faces=False, attributes=True)  # or it would replace an entry that nobody saw
-        previous = find_pet(gallery.store, identity).report
+        previous = find_pet(gallery, identity).report
         changed = replace(report, contact=previous.contact) if contact is None else report
-        register.edit_pet(gallery.store, identity, name, changed)
+        register.edit_pet(gallery, identity, name, changed)
         return url_after_change(gallery, f"/desk/{identity}", "report-saved", identity=identity)
 
     return RedirectResponse(await service.executor.write_locked(write), 303)
@@ -198,11 +198,11 @@ async def edit(
 @router.post("/desk/{identity:int}/photos")
 async def add_photos(service: ServiceDep, identity: Number, photos: PhotosField) -> RedirectResponse:
     """Add photos to the pet."""
-    await service.executor.read(lambda gallery: find_pet(gallery.store, identity))  # before anything is stored
+    await service.executor.read(lambda gallery: find_pet(gallery, identity))  # before anything is stored
     numbers, left_out = await enroll_uploads(service, photos)
 
     def write(gallery: Gallery) -> int:
-        return register.add_photos(gallery.store, identity, numbers)
+        return register.add_photos(gallery, identity, numbers)
 
     count = await service.executor.write_locked(write)
     url = url_with_flash(f"/desk/{identity}", "photos-added", count=count, left_out=left_out, identity=identity)
@@ -217,8 +217,8 @@ async def printed(
 
     def read(gallery: Gallery) -> tuple[Pet, Candidate, list[tuple[GalleryFace, GalleryPhoto]]]:
         with gallery.read():
-            pet = find_pet(gallery.store, identity)
-            compared, faces = compare_pets(gallery.store, identity, candidate, only=only.for_pet(pet))
+            pet = find_pet(gallery, identity)
+            compared, faces = compare_pets(gallery, identity, candidate, only=only.for_pet(pet))
             shown = [gallery.face(face) for face in (faces[compared.photo], compared.face)]
             return pet, compared, [(face, gallery.photo(face.photo)) for face in shown]
 

@@ -10,7 +10,15 @@ from familiar.core.errors import Contradiction
 from familiar.core.gallery_types import Counts, GalleryFace, IdentitySummary
 from familiar.gallery import NO_IDENTITY, SUMMARY_FACES, Gallery, IdentityState
 from familiar.web.middleware.login import local_path
-from familiar.web.pages.assignment_forms import Name, Number, StatesDep, assign_faces, require_existing, set_name
+from familiar.web.pages.assignment_forms import (
+    Name,
+    Number,
+    SpeciesQuery,
+    StatesDep,
+    assign_faces,
+    require_existing,
+    set_name,
+)
 from familiar.web.pages.flash import FlashMessage, current_url, read_flash, url_after_change, url_with_flash
 from familiar.web.pages.render import render_page
 from familiar.web.pages.shared_photo import SamePhoto, write_or_ask
@@ -31,39 +39,48 @@ async def individuals(
     request: Request,
     service: ServiceDep,
     tab: Tab | None = None,
+    species: SpeciesQuery = None,
     faces: PositionQuery = 0,
     after: PositionQuery = 0,
 ) -> HTMLResponse:
     """Show a tab of tiles, those with most faces first.
 
     Args:
+        species: only individuals and faces of this species.
         faces, after: the number of faces and the number of the previous page's last tile; of unassigned faces, `after`
             is the number of its last face.
     """
 
     def read(
         gallery: Gallery,
-    ) -> tuple[Tab, list[IdentitySummary], list[GalleryFace], dict[int, IdentityState], FlashMessage | None]:
+    ) -> tuple[Counts, Tab, list[IdentitySummary], list[GalleryFace], dict[int, IdentityState], FlashMessage | None]:
         with gallery.read():
-            current_tab, flash = tab or _first_tab(gallery.counts()), read_flash(gallery, request.query_params)
+            counts, flash = gallery.counts(species=species), read_flash(gallery, request.query_params)
+            current_tab = tab or _first_tab(counts)
             if current_tab == "unassigned":
-                listed = gallery.unassigned_faces(after=after, limit=FACES + 1)
-                return current_tab, [], listed, gallery.states([NO_IDENTITY]), flash
+                listed = gallery.unassigned_faces(species=species, after=after, limit=FACES + 1)
+                return counts, current_tab, [], listed, gallery.states([NO_IDENTITY]), flash
             last_tile = (faces, after) if after else None
-            tiles = gallery.identities(named=current_tab == "named", after=last_tile, limit=TILES + 1)
-            return current_tab, tiles, [], gallery.states(tile.identity for tile in tiles), flash
+            is_named = current_tab == "named"
+            tiles = gallery.identities(named=is_named, species=species, after=last_tile, limit=TILES + 1)
+            return counts, current_tab, tiles, [], gallery.states(tile.identity for tile in tiles), flash
 
-    current_tab, tiles, unassigned, states, flash = await service.executor.read(read)
+    counts, current_tab, tiles, unassigned, states, flash = await service.executor.read(read)
+    species_query = f"&{urlencode({'species': species})}" if species else ""
     return await render_page(
         request,
         service,
         "individuals.html",
+        counts=counts,
         tab=current_tab,
+        species=species,
+        species_query=species_query,
+        individuals_of=await service.executor.read(_count_individuals),
         tiles=tiles[:TILES],
         faces=unassigned[:FACES],
         states=states,
-        more=_next_page_url(current_tab, tiles, unassigned),
-        first=None if not after else f"/individuals?tab={current_tab}",
+        more=_next_page_url(f"/individuals?tab={current_tab}{species_query}", tiles, unassigned),
+        first=None if not after else f"/individuals?tab={current_tab}{species_query}",
         doubtful=await service.executor.read(Gallery.doubtful_identities),
         threshold_is_guess=await service.executor.read(Gallery.threshold_is_guess),
         flash=flash,
@@ -179,6 +196,12 @@ def merge_url(identities: list[int], back: str) -> str:
     return f"/individuals/merge?{urlencode([*fields, ('back', local_path(back))])}"
 
 
+def _count_individuals(gallery: Gallery) -> dict[str, int]:
+    with gallery.read():
+        counts = {species: gallery.counts(species=species) for species in gallery.species()}
+    return {species: each.named + each.unnamed for species, each in counts.items()}
+
+
 def _first_tab(gallery_counts: Counts) -> Tab:
     """Return the first tab that is not empty."""
     if gallery_counts.named:
@@ -186,13 +209,13 @@ def _first_tab(gallery_counts: Counts) -> Tab:
     return "unassigned" if gallery_counts.unassigned and not gallery_counts.unnamed else "unnamed"
 
 
-def _next_page_url(tab: Tab, tiles: list[IdentitySummary], unassigned: list[GalleryFace]) -> str | None:
-    """Return the URL of the next page, if there is one."""
+def _next_page_url(url: str, tiles: list[IdentitySummary], unassigned: list[GalleryFace]) -> str | None:
+    """Return the URL of the next page of a tab, if there is one."""
     if len(tiles) > TILES:
         last = tiles[TILES - 1]
-        return f"/individuals?tab={tab}&faces={last.faces}&after={last.identity}"
+        return f"{url}&faces={last.faces}&after={last.identity}"
     if len(unassigned) > FACES:
-        return f"/individuals?tab={tab}&after={unassigned[FACES - 1].face}"
+        return f"{url}&after={unassigned[FACES - 1].face}"
     return None
 
 

@@ -1,19 +1,25 @@
-"""The page of review questions: the ones whose answers correct most, one at a time."""
+"""The page of review questions: the ones whose answers correct most, one at a time.
+
+Batches come first: who is this, and which of these faces show the same individual?
+"""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
+from urllib.parse import urlencode
 
 from fastapi import APIRouter, Form, Query, Request
-from fastapi.responses import HTMLResponse, RedirectResponse
+from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
-from familiar.core.errors import Contradiction, NotInGallery
+from familiar.core.errors import Contradiction, NotInGallery, SharedPhoto
 from familiar.core.gallery_types import GalleryFace, Question
-from familiar.gallery import AnswersLeft, Gallery, IdentityState
-from familiar.web.pages.assignment_forms import Number, StatesDep
-from familiar.web.pages.flash import FlashMessage, read_flash, url_after_change, url_with_flash
+from familiar.core.names import unify_spelling
+from familiar.gallery import Batch, Gallery, IdentityState
+from familiar.web.pages.assignment_forms import Name, Number, SpeciesQuery, StatesDep, find_by_name
+from familiar.web.pages.flash import read_flash, url_after_change, url_with_flash
 from familiar.web.pages.individuals import merge_url
 from familiar.web.pages.render import render_page
+from familiar.web.pages.shared_photo import SamePhoto, write_or_ask
 from familiar.web.service import ServiceDep
 
 MIN_GAIN = 0.01  # corrected faces and pairs, see `Question.expected_gain`; questions with less are not asked
@@ -25,6 +31,7 @@ Pair = tuple[int, int]
 _PAIRS = r"^([0-9]{1,18}-[0-9]{1,18}(_[0-9]{1,18}-[0-9]{1,18})*)?$"
 SkippedQuery = Annotated[str, Query(max_length=40 * MAX_SKIPPED, pattern=_PAIRS)]
 SkippedField = Annotated[str, Form(max_length=40 * MAX_SKIPPED, pattern=_PAIRS)]
+FacesField = Annotated[list[Number] | None, Form(max_length=100)]
 IdentityField = Annotated[Number | Literal[""], Form()]
 
 
@@ -41,44 +48,114 @@ class Side:
 
 
 @router.get("/questions")
-async def questions(request: Request, service: ServiceDep, skipped: SkippedQuery = "") -> HTMLResponse:
-    """Show the first question that was not skipped.
+async def questions(
+    request: Request, service: ServiceDep, skipped: SkippedQuery = "", species: SpeciesQuery = None
+) -> HTMLResponse:
+    """Show the first batch or question that was not skipped.
 
     Args:
-        skipped: the questions that were skipped, as pairs of faces.
+        skipped: the questions that were skipped, as pairs of faces, and the batches, as 0 and the identity.
+        species: only about faces of this species.
     """
     skipped_pairs = pairs(skipped)
 
-    def read(
-        gallery: Gallery,
-    ) -> tuple[list[Question], list[Side], list[IdentityState], AnswersLeft, FlashMessage | None]:
+    def read(gallery: Gallery) -> dict[str, Any]:
         with gallery.read():
-            proposed = gallery.questions(len(skipped_pairs) + 2)  # one to show, and one to load its faces
-            remaining = [
-                question
-                for question in proposed
-                if question.expected_gain >= MIN_GAIN and pair(question) not in skipped_pairs
+            frame: dict[str, Any] = {
+                "batch": None,
+                "remaining": gallery.remaining(species=species),
+                "questions_of": {each: gallery.remaining(species=each).questions for each in gallery.species()},
+                "flash": read_flash(gallery, request.query_params),
+            }
+            for batch in gallery.batches(len(skipped_pairs) + 1, species=species):
+                if (0, batch.identity) not in skipped_pairs:
+                    return frame | _shown_batch(gallery, batch)
+            proposed = gallery.questions(len(skipped_pairs) + 2, species=species)  # one to show, and one to load
+            open_questions = [
+                each for each in proposed if each.expected_gain >= MIN_GAIN and pair(each) not in skipped_pairs
             ]
-            flash = read_flash(gallery, request.query_params)
-            sides = _sides(gallery, remaining[:1])
+            sides = _sides(gallery, open_questions[:1])
             states = [*gallery.states(side.face.identity for side in sides).values()]
-            return remaining, sides, states, gallery.answers_left(), flash
+            return frame | {
+                "open": open_questions,
+                "sides": sides,
+                "states": states,
+                "key": pair(open_questions[0]) if open_questions else None,
+            }
 
-    remaining, sides, states, answers_left, flash = await service.executor.read(read)
+    values = await service.executor.read(read)
+    key, open_questions = values.pop("key"), values.pop("open", [])
     return await render_page(
         request,
         service,
         "questions.html",
-        question=remaining[0] if remaining else None,
-        next_question=remaining[1] if len(remaining) > 1 else None,
-        sides=sides,
-        states=states,
-        answers_left=answers_left,
+        question=open_questions[0] if open_questions else None,
+        next_question=open_questions[1] if len(open_questions) > 1 else None,
         skipped=skipped,
         skipped_count=len(skipped_pairs),
-        skip_url=questions_url([*skipped_pairs, pair(remaining[0])]) if remaining else "",
-        flash=flash,
+        skip_url=questions_url([*skipped_pairs, key], species) if key else "",
+        species=species,
+        **values,
     )
+
+
+def _shown_batch(gallery: Gallery, batch: Batch) -> dict[str, Any]:
+    """Return what the template shows of a batch."""
+    summary = gallery.identity(batch.identity)
+    members, candidates = ([gallery.face(face) for face in faces] for faces in (batch.members, batch.candidates))
+    groups = dict.fromkeys(face.identity for face in candidates if face.identity is not None)
+    sizes = {number: gallery.count_faces(number) for number in groups}
+    return {
+        "batch": batch,
+        "individual": summary,
+        "sure_faces": [face for face in summary.best if face not in batch.members],
+        "members": members,
+        "candidates": [(face, sizes.get(face.identity or 0, 1)) for face in candidates],
+        "states": [*gallery.states([batch.identity, *groups]).values()],
+        "key": (0, batch.identity),
+    }
+
+
+@router.post("/questions/batch")
+async def answer_batch(
+    request: Request,
+    service: ServiceDep,
+    identity: Annotated[Number, Form()],
+    states: StatesDep,
+    member: FacesField = None,
+    candidate: FacesField = None,
+    same: FacesField = None,
+    name: Annotated[Name, Form()] = "",
+    skipped: SkippedField = "",
+    species: Annotated[str, Form(max_length=200)] = "",
+    same_photo: SamePhoto = False,
+) -> Response:
+    """Answer a batch, unless it is out of date, and redirect to the next one.
+
+    Args:
+        member, candidate: the faces that the page showed.
+        same: those of them that were ticked.
+        name: of the individual; if another one has it, the user is asked whether both are the same.
+    """
+    batch = Batch(identity, tuple(member or ()), tuple(candidate or ()), 0.0)
+
+    def write(gallery: Gallery) -> str:
+        skipped_pairs, new_name = pairs(skipped), unify_spelling(name)
+        try:
+            gallery.check_states(states)
+            other = find_by_name(gallery, new_name) if new_name else None
+            is_taken = other not in (None, identity)
+            gallery.answer_batch(batch, same or (), None if is_taken else new_name or None, same_photo=same_photo)
+        except (NotInGallery, Contradiction) as error:
+            if isinstance(error, SharedPhoto):
+                raise
+            return url_with_flash(questions_url(skipped_pairs, species), "changed")
+        if not gallery.names().get(identity):  # the user does not know it: not again
+            skipped_pairs.append((0, identity))
+        next_url = questions_url(skipped_pairs, species)
+        return merge_url([other, identity], next_url) if is_taken else url_after_change(gallery, next_url, "")
+
+    return await write_or_ask(request, service, write)
 
 
 @router.post("/questions")
@@ -92,13 +169,14 @@ async def answer(
     first: IdentityField = "",
     second: IdentityField = "",
     skipped: SkippedField = "",
+    species: Annotated[str, Form(max_length=200)] = "",
 ) -> RedirectResponse:
     """Answer a question, unless it is out of date, and redirect to the next one.
 
     Before two named individuals are merged, the user is asked which name to keep.
     """
     question = Question(kind, first_face, second_face, first or None, second or None, 0.0, 0.0, 0.0)
-    next_url = questions_url(pairs(skipped))
+    next_url = questions_url(pairs(skipped), species)
     return RedirectResponse(await service.executor.write_locked(_answer, question, same, next_url, states), 303)
 
 
@@ -118,14 +196,16 @@ def pairs(skipped: str) -> list[Pair]:
     return [(int(low), int(high)) for low, high in faces]
 
 
-def questions_url(skipped: Iterable[Pair]) -> str:
+def questions_url(skipped: Iterable[Pair], species: str | None = None) -> str:
     """Return the URL of the next question that is not skipped.
 
-    >>> questions_url([(3, 7), (4, 5)]), questions_url([])
-    ('/questions?skipped=3-7_4-5', '/questions')
+    >>> questions_url([(3, 7), (4, 5)], "cat"), questions_url([])
+    ('/questions?species=cat&skipped=3-7_4-5', '/questions')
     """
     last = list(dict.fromkeys(skipped))[-MAX_SKIPPED:]
-    return f"/questions?skipped={'_'.join(f'{low}-{high}' for low, high in last)}" if last else "/questions"
+    fields = {"species": species, "skipped": "_".join(f"{low}-{high}" for low, high in last)}
+    query = urlencode({key: value for key, value in fields.items() if value})
+    return f"/questions?{query}" if query else "/questions"
 
 
 def _answer(gallery: Gallery, question: Question, same: bool, next_url: str, states: Sequence[IdentityState]) -> str:

@@ -13,6 +13,7 @@ from jinja2 import Environment
 from familiar.core.errors import CorruptGallery
 from familiar.core.gallery_types import Counts, Decision
 from familiar.core.likelihood import likelihood
+from familiar.core.plural import plural
 from familiar.core.templating import template_environment
 from familiar.gallery import Gallery
 from familiar.integrations.lost_pets.reports import has_reports
@@ -41,6 +42,7 @@ UNDO_LABELS = {
     "reject": "\N{LEFT SINGLE QUOTATION MARK}not this one\N{RIGHT SINGLE QUOTATION MARK}",
     "mark different": "\N{LEFT SINGLE QUOTATION MARK}not the same\N{RIGHT SINGLE QUOTATION MARK}",
     "cluster": "grouping",
+    "batch": "the answer",
     "import": "importing",
     "add face": "adding a face",
     "move face": "moving a box",
@@ -197,7 +199,7 @@ def _frame_context(request: Request, service: Service, *, uses_desk: bool = Fals
 
 def _read_frame(gallery: Gallery) -> tuple[Decision | None, Counts, bool]:
     with gallery.read():
-        return next(iter(gallery.decisions(1)), None), gallery.counts(), has_reports(gallery.store)
+        return next(iter(gallery.decisions(1)), None), gallery.counts(), has_reports(gallery)
 
 
 def _make_environment() -> Environment:
@@ -209,6 +211,7 @@ def _make_environment() -> Environment:
         "likelihood": likelihood,
         "day": day,
         "photo_name": photo_name,
+        "plural": plural,
         "undo_label": undo_label,
     }
     environment.globals |= {"display_name": display_name, "format_number": format_number}

@@ -4,14 +4,14 @@ from dataclasses import dataclass
 from typing import Annotated
 
 import numpy as np
-from fastapi import APIRouter, File, Request, UploadFile
+from fastapi import APIRouter, File, Form, Request, UploadFile
 from fastapi.responses import HTMLResponse
 from jaxtyping import Float32
 
 from familiar.core.gallery_types import GalleryFace
 from familiar.core.recognition_types import Hit, Match
 from familiar.core.types import Face
-from familiar.gallery import Gallery
+from familiar.gallery import Filter, Gallery
 from familiar.web.pages.crops import as_data_url
 from familiar.web.pages.render import render_page
 from familiar.web.service import ServiceDep
@@ -56,19 +56,31 @@ class Answer:
 
 @router.get("/search")
 async def show_form(request: Request, service: ServiceDep) -> HTMLResponse:
-    return await render_page(request, service, "search.html", answers=None)
+    all_species = await service.executor.read(Gallery.species)
+    return await render_page(request, service, "search.html", answers=None, all_species=all_species, species="")
 
 
 @router.post("/search")
-async def search(request: Request, service: ServiceDep, photo: Annotated[UploadFile, File()]) -> HTMLResponse:
-    """Search for each face of a photo. HttpProblem if the file is no photo; UnreadablePhoto, NoBundleForSpecies."""
+async def search(
+    request: Request,
+    service: ServiceDep,
+    photo: Annotated[UploadFile, File()],
+    species: Annotated[str, Form(max_length=200)] = "",
+) -> HTMLResponse:
+    """Search for each face of a photo. HttpProblem if the file is no photo; UnreadablePhoto, NoBundleForSpecies.
+
+    Args:
+        photo: the file.
+        species: only the photo's faces of this species, among those of the album; "": all.
+    """
     async with receive([photo], service.settings.limits) as (upload,):
         result = await service.inference.detect(upload)
     if result.skipped and not result.faces:
         raise result.skipped[0]
-    faces = result.faces[:MAX_FACES]
+    eligible = [face for face in result.faces if not species or face.species in (None, species)]
+    faces = eligible[:MAX_FACES]
     embeddings = [detected.embedding for detected in faces if detected.embedding is not None]
-    results = await service.read_in_model_space(_search_all, embeddings)
+    results = await service.read_in_model_space(_search_all, embeddings, Filter(species=species or None))
     answers = [_answer(detected, *rows) for detected, rows in zip(faces, results, strict=True)]
     return await render_page(
         request,
@@ -76,19 +88,21 @@ async def search(request: Request, service: ServiceDep, photo: Annotated[UploadF
         "search.html",
         answers=answers,
         name=upload.name,
-        left_out=len(result.faces) - len(answers),
+        left_out=len(eligible) - len(answers),
+        all_species=await service.executor.read(Gallery.species),
+        species=species,
     )
 
 
 def _search_all(
-    gallery: Gallery, embeddings: list[Float32[np.ndarray, " d"]]
+    gallery: Gallery, embeddings: list[Float32[np.ndarray, " d"]], only: Filter
 ) -> list[tuple[list[Match], list[SimilarPhoto]]]:
     with gallery.read():
         queries = [gallery.truncate_query(embedding) for embedding in embeddings]
         return [
             (
-                gallery.identify(query, MATCHES),
-                [SimilarPhoto(hit, gallery.face(hit.face)) for hit in gallery.search(query, HITS)],
+                gallery.identify(query, MATCHES, only=only),
+                [SimilarPhoto(hit, gallery.face(hit.face)) for hit in gallery.search(query, HITS, only=only)],
             )
             for query in queries
         ]

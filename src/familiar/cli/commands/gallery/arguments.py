@@ -32,6 +32,20 @@ face_option = click.option(
 faces_argument = click.argument("faces", nargs=-1, required=True, metavar="FACES...")
 
 
+def open_gallery(
+    folder: Path,
+    models: tuple[str, ...] | None = None,
+    *,
+    providers: tuple[str, ...] | None = None,
+    backups: tuple[int, int] | None = None,
+) -> "Gallery":
+    """Open a gallery, and the index that it has outside its folder once that is needed; as `Gallery.open`."""
+    from familiar.gallery import Gallery
+    from familiar.integrations.milvus import open_index
+
+    return Gallery.open(folder, models, providers=providers, backups=backups, open_index=open_index)
+
+
 def open_or_create(
     folder: Path,
     models: tuple[str, ...],
@@ -46,7 +60,7 @@ def open_or_create(
     from familiar.gallery import Gallery
 
     if Gallery.exists(folder):
-        return Gallery.open(folder, models or None, providers=providers)
+        return open_gallery(folder, models or None, providers=providers)
     if not models:
         raise click.UsageError(f"{folder}: contains no gallery; give a --model to create one, such as --model pet-nano")
     embedder = Embedder(models, providers=providers)
@@ -64,9 +78,7 @@ def open_or_create(
 @contextlib.contextmanager
 def open_to_correct(folder: Path) -> "Iterator[Gallery]":
     """Open a gallery, and note on stderr if it calibrates itself meanwhile, or if that is undone."""
-    from familiar.gallery import Gallery
-
-    with Gallery.open(folder) as gallery:
+    with open_gallery(folder) as gallery:
         before = gallery.fitted_calibration()
         yield gallery
         after = gallery.fitted_calibration()

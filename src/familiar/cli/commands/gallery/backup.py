@@ -5,7 +5,7 @@ from pathlib import Path
 
 import click
 
-from familiar.cli.commands.gallery.arguments import folder_argument
+from familiar.cli.commands.gallery.arguments import folder_argument, open_gallery
 from familiar.cli.console import print_json
 from familiar.cli.options import FILE, json_option
 from familiar.core.plural import pluralize
@@ -43,11 +43,9 @@ def backup(folder: Path, file: Path | None, automatic: tuple[int, int] | None, a
     Example:
       familiar gallery backup album album.zip
     """
-    from familiar.gallery import Gallery
-
     if (file is None) == (automatic is None):
         raise click.UsageError("give either a FILE or --automatic")
-    with Gallery.open(folder, backups=automatic) as gallery:
+    with open_gallery(folder, backups=automatic) as gallery:
         if automatic is not None:
             days, weeks = automatic
             if as_json:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import click
 
-from familiar.cli.commands.gallery.arguments import describe_source, folder_argument
+from familiar.cli.commands.gallery.arguments import describe_source, folder_argument, open_gallery
 from familiar.cli.console import print_json
 from familiar.cli.options import json_option
 
@@ -23,9 +23,7 @@ def calibrate(folder: Path, reset: bool, as_json: bool) -> None:
     Example:
       familiar gallery calibrate album
     """
-    from familiar.gallery import Gallery
-
-    with Gallery.open(folder) as gallery:
+    with open_gallery(folder) as gallery:
         if reset:
             gallery.reset_calibration()
         else:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import click
 
-from familiar.cli.commands.gallery.arguments import folder_argument
+from familiar.cli.commands.gallery.arguments import folder_argument, open_gallery
 from familiar.cli.console import print_json
 from familiar.cli.options import json_option
 from familiar.core.plural import pluralize
@@ -27,9 +27,7 @@ def check(folder: Path, as_json: bool) -> None:
     Example:
       familiar gallery check album
     """
-    from familiar.gallery import Gallery
-
-    with Gallery.open(folder) as gallery:
+    with open_gallery(folder) as gallery:
         result = gallery.check()
     if as_json:
         print_json(asdict(result))

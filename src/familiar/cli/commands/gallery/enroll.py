@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from familiar.cli.commands.gallery.arguments import folder_argument, open_or_create
+from familiar.cli.commands.gallery.arguments import folder_argument, open_gallery, open_or_create
 from familiar.cli.commands.gallery.indexing import update_index
 from familiar.cli.console import StatusLine, list_skipped, note_passed_over, print_json
 from familiar.cli.options import (
@@ -68,7 +68,6 @@ def enroll(
       familiar gallery enroll album new-photos/
       familiar gallery enroll album --redetect --detector auto
     """
-    from familiar.gallery import Gallery
     from familiar.photos.listing import find_photos
 
     if not photos and not redetect:
@@ -79,7 +78,7 @@ def enroll(
         paths = find_photos(photos, exclude=exclude, passed_over=passed_over)  # raises before a gallery is created
         gallery = open_or_create(folder, models, detector, detector_model, providers, float32=float32)
     else:
-        gallery = Gallery.open(folder, models or None, providers=providers)
+        gallery = open_gallery(folder, models or None, providers=providers)
     status = StatusLine()
     with gallery:
         result = gallery.enroll(

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from familiar.cli.commands.gallery.arguments import folder_argument, label_of
+from familiar.cli.commands.gallery.arguments import folder_argument, label_of, open_gallery
 from familiar.cli.commands.gallery.indexing import update_index
 from familiar.cli.console import note, print_json
 from familiar.cli.options import json_option
@@ -32,11 +32,9 @@ def forget(folder: Path, identity: str | None, photos: tuple[str, ...], yes: boo
     Example:
       familiar gallery forget album --identity Tom
     """
-    from familiar.gallery import Gallery
-
     if (identity is None) == (not photos):
         raise click.UsageError("give either --identity or --photo")
-    with Gallery.open(folder) as gallery:
+    with open_gallery(folder) as gallery:
         number, state, subject = None, None, pluralize(len(photos), "photo")
         if identity is not None:
             with gallery.read():

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import click
 
-from familiar.cli.commands.gallery.arguments import folder_argument
+from familiar.cli.commands.gallery.arguments import folder_argument, open_gallery
 from familiar.cli.commands.gallery.indexing import sync_index
 from familiar.cli.console import print_json
 from familiar.cli.options import json_option
@@ -32,9 +32,7 @@ def index(folder: Path, address: str | None, as_json: bool) -> None:
     Example:
       familiar gallery index album --index milvus:http://localhost:19530
     """
-    from familiar.gallery import Gallery
-
-    with Gallery.open(folder) as gallery:
+    with open_gallery(folder) as gallery:
         result = sync_index(gallery, address).external
     if as_json:
         print_json({"gallery": folder, "milvus": None if result is None else asdict(result)})

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import click
 
-from familiar.cli.commands.gallery.arguments import folder_argument
+from familiar.cli.commands.gallery.arguments import folder_argument, open_gallery
 from familiar.cli.commands.gallery.indexing import update_index
 from familiar.cli.console import StatusLine, list_skipped, print_json
 from familiar.cli.options import json_option, max_megapixels_option, model_option, provider_option
@@ -37,9 +37,8 @@ def migrate(folder: Path, models: tuple[str, ...], tta: bool, providers: tuple[s
       familiar gallery migrate album --model runs/better
     """
     from familiar.embedding.embedder import Embedder
-    from familiar.gallery import Gallery
 
-    with Gallery.open(folder) as gallery:
+    with open_gallery(folder) as gallery:
         embedder, status = Embedder(models, providers=providers), StatusLine()
         result = gallery.migrate(
             embedder, flip=tta, on_batch=lambda done: status.show(f"processed {done:,} faces or photos")

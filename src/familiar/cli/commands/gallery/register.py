@@ -4,7 +4,7 @@ from pathlib import Path
 
 import click
 
-from familiar.cli.commands.gallery.arguments import folder_argument, label
+from familiar.cli.commands.gallery.arguments import folder_argument, label, open_gallery
 from familiar.cli.console import list_skipped, print_json
 from familiar.cli.options import FILE, json_option, require_parent_folder
 from familiar.core.errors import BadDataset
@@ -32,7 +32,6 @@ def register(folder: Path, table: Path | None, status: str | None, output: Path 
       familiar gallery register missing pets.csv
       familiar gallery register missing --status lost
     """
-    from familiar.gallery import Gallery
     from familiar.integrations.lost_pets.register_table import export_register, import_register, report_fields
     from familiar.integrations.lost_pets.reports import list_pets, read_status
 
@@ -40,9 +39,9 @@ def register(folder: Path, table: Path | None, status: str | None, output: Path 
         raise click.UsageError("FILE.csv goes without --status and --output")
     if output is not None:
         require_parent_folder(output)
-    with Gallery.open(folder) as gallery:
+    with open_gallery(folder) as gallery:
         if table is not None:
-            result = import_register(gallery.store, table)
+            result = import_register(gallery, table)
             list_skipped(result.skipped)
             if result.skipped and not result.reports:
                 raise BadDataset(f"{table}: no row could be entered; the lines above say why")
@@ -53,12 +52,12 @@ def register(folder: Path, table: Path | None, status: str | None, output: Path 
                 click.echo(f"{pluralize(result.reports, 'report')} entered{others}")
             return
         if output is not None:
-            pets = export_register(gallery.store, output)
+            pets = export_register(gallery, output)
             print_json({"output": output, "pets": pets}) if as_json else click.echo(
                 f"{output}: {pluralize(pets, 'pet')}"
             )
             return
-        listed = list_pets(gallery.store, None if status is None else read_status(status))
+        listed = list_pets(gallery, None if status is None else read_status(status))
     if as_json:
         print_json(
             [

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from familiar.cli.commands.gallery.arguments import folder_argument, label_of, open_to_correct
+from familiar.cli.commands.gallery.arguments import folder_argument, label_of, open_gallery
 from familiar.cli.console import note, print_json
 from familiar.cli.options import json_option
 from familiar.core.plural import pluralize
@@ -22,92 +22,72 @@ if TYPE_CHECKING:  # --help imports nothing heavy
 @click.option(
     "-n", "count", type=click.IntRange(min=1), default=10, show_default=True, help="Maximum number of questions."
 )
-@click.option("--interactive", is_flag=True, help="Ask the questions one by one, and apply the answers.")
+@click.option("--species", metavar="NAME", help="Only questions about faces of this species.")
+@click.option("--interactive", is_flag=True, help="Open the page of questions in a browser, and answer them there.")
 @json_option
-def review(folder: Path, count: int, interactive: bool, as_json: bool) -> None:
+def review(folder: Path, count: int, species: str | None, interactive: bool, as_json: bool) -> None:
     """List the questions whose answers would correct the most assignments.
 
-    Each shows two faces: are they the same individual? With --interactive answer y (yes), n (no), s (skip) or q
-    (quit). An answered question is never asked again.
+    Each shows two faces: are they the same individual? With --interactive the page of questions opens in a browser; it
+    also names groups and places faces that are in none. Where there is no browser, its address is printed. An answered
+    question is never asked again.
 
     \b
     Example:
       familiar gallery review album --interactive
     """
-    with open_to_correct(folder) as gallery:
-        if interactive:
-            answered = _ask(gallery, count)
-            if as_json:
-                print_json({"answered": answered})
-            else:
-                click.echo(f"{folder}: {pluralize(answered, 'question')} answered")
-            return
-        with gallery.read():  # all of one moment, whatever other programs write
-            questions = gallery.questions(count)
-            answers_left = gallery.answers_left()
-            paths = [_paths(gallery, question) for question in questions]
-            lines = [list(_lines(gallery, question, f"{number}.")) for number, question in enumerate(questions, 1)]
-        if as_json:
-            print_json(
-                [
-                    asdict(question) | {"first_path": first, "second_path": second}
-                    for question, (first, second) in zip(questions, paths, strict=True)
-                ]
-            )
-            return
-        for line in (line for each in lines for line in each):
-            click.echo(line)
-    if questions:
-        count_left = f"about {pluralize(answers_left.expected, 'answer')} ({answers_left.low} to {answers_left.high})"
-        click.echo(f"{count_left} left that matter" if answers_left.expected else "none of them matters much")
+    if interactive:
+        if as_json or species is not None:
+            raise click.UsageError("--interactive goes without --json and --species")
+        _serve(folder)
+        return
+    with open_gallery(folder) as gallery, gallery.read():  # all of one moment, whatever other programs write
+        questions = gallery.questions(count, species=species)
+        remaining = gallery.remaining(species=species)
+        paths = [_paths(gallery, question) for question in questions]
+        lines = [line for number, each in enumerate(questions, 1) for line in _lines(gallery, each, f"{number}.")]
+    if as_json:
+        print_json(
+            [
+                asdict(question) | {"first_path": first, "second_path": second}
+                for question, (first, second) in zip(questions, paths, strict=True)
+            ]
+        )
+        return
+    for line in lines:
+        click.echo(line)
+    open_ends = (
+        f"{pluralize(remaining.questions, 'question')} left that matter",
+        f"{pluralize(remaining.unnamed, 'group')} without a name",
+        f"{pluralize(remaining.unassigned, 'face')} in no group, {remaining.covered:,} of them asked about",
+    )
+    click.echo(f"{folder}: {'; '.join(open_ends)}")
+    if remaining.questions or questions:
         click.echo(f"answer them with: familiar gallery review {folder} --interactive")
-    else:
-        click.echo(f"{folder}: no questions")
 
 
-def _ask(gallery: "Gallery", count: int) -> int:
-    """Ask up to `count` questions and return how many were answered.
+def _serve(folder: Path) -> None:
+    """Serve the page of questions, and open it in a browser."""
+    from familiar.web.server import serve
+    from familiar.web.settings import Settings
 
-    An answer may change which question is best, so the next one is computed after each.
-    """
-    from familiar.core.errors import FamiliarError
+    def show(url: str) -> None:
+        address = f"{url}questions"
+        note(f"{folder}: {'opened' if _open(address) else 'open'} {address} in a browser; Ctrl+C ends")
 
-    skipped: set[tuple[int, int]] = set()
-    answered = 0
-    while answered + len(skipped) < count:
-        with gallery.read():
-            question = _next_question(gallery, skipped)
-            lines = [] if question is None else list(_lines(gallery, question, f"{answered + len(skipped) + 1}."))
-        if question is None:
-            break
-        for line in lines:
-            click.echo(line, err=True)
-        key = _prompt()
-        if key == "q":
-            break
-        if key == "s":
-            skipped.add((question.first_face, question.second_face))
-            continue
-        try:
-            gallery.answer(question, key == "y")
-            answered += 1
-        except FamiliarError as error:  # an earlier confirmation contradicts it, or another program changed the faces
-            note(f"   not possible: {error}")
-            skipped.add((question.first_face, question.second_face))
-    return answered
+    serve(Settings(gallery=folder, port=0), show)
 
 
-def _next_question(gallery: "Gallery", skipped: set[tuple[int, int]]) -> "Question | None":
-    questions = gallery.questions(len(skipped) + 1)
-    return next((each for each in questions if (each.first_face, each.second_face) not in skipped), None)
+def _open(address: str) -> bool:
+    """Open an address in a browser with windows, and return whether there is one."""
+    import webbrowser
 
-
-def _prompt() -> str:
-    """Read y, n, s or q; the end of input is q."""
     try:
-        return click.prompt("   the same? y/n/s/q", type=click.Choice(list("ynsq")), show_choices=False, err=True)
-    except click.Abort:
-        return "q"
+        browser = webbrowser.get()
+    except webbrowser.Error:
+        return False
+    # A browser in the terminal would wait for the server, which starts only when it has ended.
+    return type(browser) is not webbrowser.GenericBrowser and browser.open(address)
 
 
 def _lines(gallery: "Gallery", question: "Question", lead: str) -> Iterator[str]:

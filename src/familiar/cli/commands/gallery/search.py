@@ -12,6 +12,7 @@ from familiar.cli.commands.gallery.arguments import (
     folder_argument,
     format_similarity,
     label,
+    open_gallery,
 )
 from familiar.cli.console import print_json
 from familiar.cli.options import FILE, album_model_option, embedding_options, json_option
@@ -75,11 +76,9 @@ def search(
     Example:
       familiar gallery search album cat.jpg -k 5
     """
-    from familiar.gallery import Gallery
-
     if prefix is not None and by == "identity":
         raise click.UsageError("--prefix is for --by photo")
-    with Gallery.open(folder, models or None, providers=providers) as gallery:
+    with open_gallery(folder, models or None, providers=providers) as gallery:
         _check_prefix(gallery, prefix)
         only = _make_filter(gallery, identities, species, since, until)
         query = embed_best_face(gallery, photo, detector, detector_model, flip=tta, face=face, species=species)

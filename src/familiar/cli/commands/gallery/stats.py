@@ -5,7 +5,7 @@ from pathlib import Path
 
 import click
 
-from familiar.cli.commands.gallery.arguments import describe_threshold, folder_argument, label
+from familiar.cli.commands.gallery.arguments import describe_threshold, folder_argument, label, open_gallery
 from familiar.cli.console import print_json
 from familiar.cli.options import json_option
 from familiar.core.plural import pluralize
@@ -26,9 +26,7 @@ def stats(folder: Path, as_json: bool) -> None:
     Example:
       familiar gallery stats album
     """
-    from familiar.gallery import Gallery
-
-    with Gallery.open(folder) as gallery:
+    with open_gallery(folder) as gallery:
         statistics = gallery.statistics()
     if as_json:
         print_json({"gallery": folder} | asdict(statistics))

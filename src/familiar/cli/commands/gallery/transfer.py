@@ -5,7 +5,7 @@ from pathlib import Path
 
 import click
 
-from familiar.cli.commands.gallery.arguments import folder_argument, open_to_correct
+from familiar.cli.commands.gallery.arguments import folder_argument, open_gallery, open_to_correct
 from familiar.cli.console import list_skipped, note, print_json
 from familiar.cli.options import FILE, json_option, require_parent_folder
 from familiar.core.plural import pluralize
@@ -37,11 +37,12 @@ def import_(folder: Path, sources: tuple[Path, ...], xmp: bool, as_json: bool) -
       familiar gallery import album --xmp
     """
     from familiar.core.errors import BadDataset
+    from familiar.integrations.xmp.import_names import import_xmp
 
     if not xmp and len(sources) != 1:
         raise click.UsageError("Give one SOURCE, or --xmp." if sources else "Missing argument 'SOURCE', or --xmp.")
     with open_to_correct(folder) as gallery:
-        result = gallery.import_xmp(sources) if xmp else gallery.import_labels(sources[0])
+        result = import_xmp(gallery, sources) if xmp else gallery.import_labels(sources[0])
     list_skipped(result.skipped)
     if result.skipped and not result.faces:
         raise BadDataset(
@@ -62,40 +63,45 @@ def import_(folder: Path, sources: tuple[Path, ...], xmp: bool, as_json: bool) -
 @click.command()
 @folder_argument
 @click.option("--output", "-o", type=FILE, help="The .csv file or the new folder to write.")
-@click.option("--copy", is_flag=True, help="Copy the photos into the folder instead of linking to them.")
+@click.option("--identity", metavar="IDENTITY", help="Export only this one.")
+@click.option("--link", is_flag=True, help="Link to the photos instead of copying them into the folder.")
 @click.option("--xmp", is_flag=True, help="Write the names into the photos' metadata: XMP sidecars beside them.")
 @click.option("--in-place", is_flag=True, help="With --xmp: write into JPEGs themselves; other formats get sidecars.")
 @json_option
-def export(folder: Path, output: Path | None, copy: bool, xmp: bool, in_place: bool, as_json: bool) -> None:
+def export(
+    folder: Path, output: Path | None, identity: str | None, link: bool, xmp: bool, in_place: bool, as_json: bool
+) -> None:
     """Export identity labels as a CSV file, as folders, or into the photos' metadata.
 
-    The CSV file has one row per face, and `familiar gallery import` reads it. Folders of unnamed identities are called
-    #12. With --xmp, named faces become face regions and keywords that digiKam, Lightroom and others read; repeat it
-    after changes, and the files follow the gallery.
+    The CSV file has one row per face, and `familiar gallery import` reads it. The photos are copied into a folder for
+    each identity, called #12 or the like if it has no name; in an album of several species, within one for each. With
+    --identity the photos of one identity are copied into the folder itself. With --xmp, named faces become face regions
+    and keywords that digiKam, Lightroom and others read; repeat it after changes, and the files follow the gallery.
 
     \b
     Example:
       familiar gallery export album --output names.csv
       familiar gallery export album --output sorted-photos
+      familiar gallery export album --identity Mia --output mia
       familiar gallery export album --xmp
     """
     if xmp == (output is not None):
         raise click.UsageError("Give one of --output and --xmp.")
     if in_place and not xmp:
         raise click.UsageError("--in-place is for --xmp")
-    if copy and xmp:
-        raise click.UsageError("--copy is for folders")
+    if xmp and (link or identity is not None):
+        raise click.UsageError("--link and --identity are for --output")
     if output is None:
         _export_xmp(folder, in_place, as_json)
     else:
-        _export_files(folder, output, copy, as_json)
+        _export_files(folder, output, identity, link, as_json)
 
 
 def _export_xmp(folder: Path, in_place: bool, as_json: bool) -> None:
-    from familiar.gallery import Gallery
+    from familiar.integrations.xmp.export import export_xmp
 
-    with Gallery.open(folder) as gallery:
-        result = gallery.export_xmp(in_place=in_place)
+    with open_gallery(folder) as gallery:
+        result = export_xmp(gallery, in_place=in_place)
     list_skipped(result.skipped)
     for reason in result.not_in_place:
         note(f"a sidecar instead: {reason}")
@@ -117,15 +123,13 @@ def _export_xmp(folder: Path, in_place: bool, as_json: bool) -> None:
     )
 
 
-def _export_files(folder: Path, output: Path, copy: bool, as_json: bool) -> None:
-    from familiar.gallery import Gallery
-
+def _export_files(folder: Path, output: Path, identity: str | None, link: bool, as_json: bool) -> None:
     if output.suffix.lower() == TABLE_SUFFIX:
-        if copy:
-            raise click.UsageError("--copy is for folders")
+        if link:
+            raise click.UsageError("--link is for folders")
         require_parent_folder(output)
-    with Gallery.open(folder) as gallery:
-        result = gallery.export(output, "copy" if copy else "link")
+    with open_gallery(folder) as gallery:
+        result = gallery.export(output, link=link, identity=identity)
     if isinstance(result, int):
         summary, document = pluralize(result, "face"), {"faces": result}
     else:

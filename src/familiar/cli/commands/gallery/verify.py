@@ -13,6 +13,7 @@ from familiar.cli.commands.gallery.arguments import (
     format_similarity,
     identity_argument,
     label_of,
+    open_gallery,
 )
 from familiar.cli.console import print_json
 from familiar.cli.options import FILE, album_model_option, embedding_options, json_option
@@ -47,9 +48,7 @@ def verify(
     Example:
       familiar gallery verify album cat.jpg Tom
     """
-    from familiar.gallery import Gallery
-
-    with Gallery.open(folder, models or None, providers=providers) as gallery:
+    with open_gallery(folder, models or None, providers=providers) as gallery:
         number = gallery.resolve_identity(identity)
         query = embed_best_face(gallery, photo, detector, detector_model, flip=tta, face=face)
         result = gallery.verify(query, number)

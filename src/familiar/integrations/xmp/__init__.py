@@ -1,0 +1,1 @@
+"""Names of faces in the metadata of photos: XMP sidecars and packets, and `.picasa.ini`."""

@@ -1,0 +1,224 @@
+"""Face regions in XMP packets: those of the Metadata Working Group (MWG) and of Microsoft."""
+
+import math
+from collections.abc import Iterator, Sequence
+
+from familiar.core.errors import BadMetadata
+from familiar.core.names import unify_spelling
+from familiar.core.types import Box
+from familiar.integrations.xmp.rdf import (
+    AREA_URI,
+    DIMENSIONS_URI,
+    MARKER_URI,
+    MWG_URI,
+    PREFIXES,
+    field_element,
+    field_nodes,
+    field_text,
+    find_property,
+    list_container,
+    list_items,
+    make_bag,
+    make_element,
+    make_struct,
+    make_struct_item,
+    remove_field,
+    remove_item,
+    remove_property,
+    set_field,
+)
+from familiar.integrations.xmp.regions import SAME_FACE, Region
+from familiar.integrations.xmp.xml_tree import Element, declaration
+
+MP_URI = "http://ns.microsoft.com/photo/1.2/"
+MP_REGION_URI = "http://ns.microsoft.com/photo/1.2/t/Region#"
+_TIFF = "http://ns.adobe.com/tiff/1.0/"
+_MP_INFO = "http://ns.microsoft.com/photo/1.2/t/RegionInfo#"
+# Markers in a region: one that was added, and the name that other programs gave to one that was renamed.
+ADDED = "added"
+_FORMER_NAME = "formerName"
+_NAME_FIELD = {MWG_URI: "Name", MP_REGION_URI: "PersonDisplayName"}
+_FACE_KINDS = ("", "Face", "Pet")
+_MAX_ASPECT_ERROR = 0.02  # of a photo that was scaled down to whole pixels; a cropped one differs by more
+
+
+def _region_list(resources: Sequence[Element], uri: str) -> Element | None:
+    """Return the list of regions of MWG or of Microsoft."""
+    info, info_uri, name = (MWG_URI, MWG_URI, "RegionList") if uri == MWG_URI else (MP_URI, _MP_INFO, "Regions")
+    prop = find_property(resources, info, "Regions" if uri == MWG_URI else "RegionInfo")
+    return None if prop is None else field_element(prop, info_uri, name)
+
+
+def iterate_regions(resources: Sequence[Element], uri: str) -> Iterator[tuple[Element, Region]]:
+    """Iterate over the regions of faces in a list, without those whose box cannot be read."""
+    for item in list_items(_region_list(resources, uri)):
+        kind = (field_text(item, MWG_URI, "Type") or "").strip() if uri == MWG_URI else "Face"
+        box = _mwg_box(item) if uri == MWG_URI else _microsoft_box(item)
+        if box is not None and kind in _FACE_KINDS:
+            yield item, Region(box, (field_text(item, uri, _NAME_FIELD[uri]) or "").strip(), kind or "Face")
+
+
+def _mwg_box(region: Element) -> Box | None:
+    """Read a rectangle, which MWG stores by its center. None for a circle, a point, or in an unknown unit."""
+    area = field_element(region, MWG_URI, "Area")
+    if area is None or (field_text(area, AREA_URI, "unit") or "normalized") not in ("normalized", "normal"):
+        return None
+    x, y, width, height = (_number(field_text(area, AREA_URI, side)) for side in "xywh")
+    return _valid_box(x - width / 2, y - height / 2, x + width / 2, y + height / 2)
+
+
+def _microsoft_box(region: Element) -> Box | None:
+    """Read a rectangle, which Microsoft stores as "left, top, width, height"."""
+    numbers = [_number(text) for text in (field_text(region, MP_REGION_URI, "Rectangle") or "").split(",")]
+    if len(numbers) != 4:
+        return None
+    x, y, width, height = numbers
+    return _valid_box(x, y, x + width, y + height)
+
+
+def _number(text: str | None) -> float:
+    """Parse a number; NaN if it is none. Some programs wrote a decimal comma."""
+    try:
+        return float((text or "").strip().replace(",", "."))
+    except ValueError:
+        return math.nan
+
+
+def _valid_box(left: float, top: float, right: float, bottom: float) -> Box | None:
+    is_valid = -1 <= left < right <= 2 and -1 <= top < bottom <= 2  # false for NaN
+    return Box(left, top, right, bottom) if is_valid else None
+
+
+def _marked_size(resources: Sequence[Element]) -> tuple[float, float] | None:
+    """Return width and height of the photo in which the MWG regions were marked, if the packet has them."""
+    prop = find_property(resources, MWG_URI, "Regions")
+    dimensions = None if prop is None else field_element(prop, MWG_URI, "AppliedToDimensions")
+    if dimensions is None:
+        return None
+    width, height = (_number(field_text(dimensions, DIMENSIONS_URI, side)) for side in "wh")
+    return (width, height) if 0 < width < math.inf and 0 < height < math.inf else None
+
+
+def has_same_frame(resources: Sequence[Element], stored_size_px: tuple[int, int], orientation: int) -> bool:
+    """Whether the MWG regions certainly were marked in a photo of these proportions that is turned like this one."""
+    if (size := _marked_size(resources)) is None:
+        return False
+    aspect, stored_aspect = (width / height for width, height in (size, stored_size_px))
+    turned = next((text for each in resources if (text := field_text(each, _TIFF, "Orientation"))), str(orientation))
+    return turned.strip() == str(orientation) and abs(aspect / stored_aspect - 1) <= _MAX_ASPECT_ERROR
+
+
+def check_proportions(resources: Sequence[Element], stored_size_px: tuple[int, int]) -> None:
+    """Raise BadMetadata if the regions were marked in a photo of other proportions.
+
+    Width and height may be swapped: some programs write those of the upright photo.
+    """
+    if (size := _marked_size(resources)) is None:
+        return
+    width, height = size
+    aspect, stored_aspect = (max(size) / min(size) for size in ((width, height), stored_size_px))
+    if abs(aspect / stored_aspect - 1) > _MAX_ASPECT_ERROR:
+        raise BadMetadata(
+            f"its regions are for a photo of {width:.0f} x {height:.0f} px, and this one has "
+            f"{stored_size_px[0]} x {stored_size_px[1]} (was it cropped since?); mark the faces again in the program "
+            "that wrote them"
+        )
+
+
+def add_regions(resources: Sequence[Element], regions: Sequence[Region], stored_size_px: tuple[int, int]) -> None:
+    """Add MWG regions, marked as added. Regions of other programs that mark the same faces get their names instead.
+
+    Raises:
+        BadMetadata: the packet's regions are for a photo of other proportions, or are not a list.
+    """
+    if any(True for _ in iterate_regions(resources, MWG_URI)):
+        check_proportions(resources, stored_size_px)
+    region_list = _region_list_to_fill(resources, stored_size_px)
+    renamed = _rename_regions(resources, MWG_URI, regions)
+    _rename_regions(resources, MP_REGION_URI, regions)
+    region_list.children += [_new_region(region) for region in regions if region not in renamed]
+
+
+def _region_list_to_fill(resources: Sequence[Element], stored_size_px: tuple[int, int]) -> Element:
+    """Return the container of the MWG regions, made if it is missing."""
+    prop = find_property(resources, MWG_URI, "Regions")
+    if prop is None:
+        dimensions = make_struct(
+            MWG_URI,
+            "AppliedToDimensions",
+            *(make_element(DIMENSIONS_URI, side, str(px)) for side, px in zip("wh", stored_size_px, strict=True)),
+            make_element(DIMENSIONS_URI, "unit", "pixel"),
+        )
+        prop = make_struct(MWG_URI, "Regions", dimensions)
+        prop.attributes += [declaration(PREFIXES[uri], uri) for uri in (AREA_URI, DIMENSIONS_URI, MARKER_URI)]
+        resources[0].children.append(prop)
+    region_list = field_element(prop, MWG_URI, "RegionList")
+    if region_list is None:
+        region_list = make_element(MWG_URI, "RegionList", make_bag())
+        field_nodes(prop)[-1].children.append(region_list)
+    container = list_container(region_list)
+    if container is None:
+        raise BadMetadata("mwg-rs:RegionList is not a list")
+    return container
+
+
+def _rename_regions(resources: Sequence[Element], uri: str, regions: Sequence[Region]) -> list[Region]:
+    """Give the names to regions that mark the same faces, each to the nearest; return those that were given."""
+    existing = list(iterate_regions(resources, uri))
+    pairs = [
+        (overlap, new, old)
+        for new, region in enumerate(regions)
+        for old, (_, other) in enumerate(existing)
+        if (overlap := region.box.intersection_over_union(other.box)) > SAME_FACE
+    ]
+    name_of: dict[int, Region] = {}
+    renamed: dict[int, Region] = {}
+    for _, new, old in sorted(pairs, reverse=True):
+        if new in renamed or old in name_of:
+            continue
+        renamed[new] = name_of[old] = regions[new]
+        element, other = existing[old]
+        if unify_spelling(other.name) != regions[new].name:
+            former = field_text(element, uri, _NAME_FIELD[uri]) or ""
+            set_field(element, MARKER_URI, _FORMER_NAME, former, "familiar")
+            set_field(element, uri, _NAME_FIELD[uri], regions[new].name, "mwg-rs" if uri == MWG_URI else "MPReg")
+    return list(renamed.values())
+
+
+def _new_region(region: Region) -> Element:
+    box = region.box
+    sides = {"x": (box.left + box.right) / 2, "y": (box.top + box.bottom) / 2, "w": box.width, "h": box.height}
+    area = make_struct(
+        MWG_URI,
+        "Area",
+        *(make_element(AREA_URI, side, f"{share:.7f}") for side, share in sides.items()),
+        make_element(AREA_URI, "unit", "normalized"),
+    )
+    return make_struct_item(
+        area,
+        make_element(MWG_URI, "Name", region.name),
+        make_element(MWG_URI, "Type", region.kind),
+        make_element(MARKER_URI, ADDED, "True"),
+    )
+
+
+def restore_regions(resources: Sequence[Element]) -> bool:
+    """Remove the regions that were added, and give renamed ones their former names; return whether there were any."""
+    restored = False
+    for uri in (MWG_URI, MP_REGION_URI):
+        listed = _region_list(resources, uri)
+        for item in list_items(listed):
+            if field_text(item, MARKER_URI, ADDED) is not None:
+                restored = True
+                remove_item(listed, item)
+            elif (former := field_text(item, MARKER_URI, _FORMER_NAME)) is not None:
+                restored = True
+                remove_field(item, MARKER_URI, _FORMER_NAME)
+                if former:
+                    set_field(item, uri, _NAME_FIELD[uri], former, "")
+                else:
+                    remove_field(item, uri, _NAME_FIELD[uri])
+    prop = find_property(resources, MWG_URI, "Regions")
+    if restored and prop is not None and not list_items(_region_list(resources, MWG_URI)):
+        remove_property(resources, prop)
+    return restored
