@@ -15,7 +15,7 @@ from .search.index_update import IndexUpdate
 from .search.listing import SUMMARY_FACES, GalleryFace, IdentitySummary
 from .search.search import Hit, Match
 from .search.statistics import GalleryStatistics
-from .store.external_index import IndexRow, OpenIndex, VectorIndex
+from .store.external_index import IndexRow, VectorIndex
 from .store.model_reference import ModelReference
 from .store.notes import Note
 from .store.photos import PhotoRow
@@ -57,7 +57,6 @@ __all__ = [
     "MigrationResult",
     "ModelReference",
     "Note",
-    "OpenIndex",
     "PhotoRow",
     "Question",
     "Remaining",

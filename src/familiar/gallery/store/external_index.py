@@ -57,15 +57,27 @@ class VectorIndex(Protocol):
         ...
 
     def write(self, rows: Sequence[IndexRow]) -> None:
-        """Add vectors, or replace those of the same keys."""
+        """Add vectors, or replace those of the same keys.
+
+        Args:
+            rows: to write.
+        """
         ...
 
     def remove(self, keys: Collection[int]) -> None:
-        """Remove vectors, which can no longer be found then."""
+        """Remove vectors, which can no longer be found then.
+
+        Args:
+            keys: of these vectors.
+        """
         ...
 
     def erase_all_but(self, keys: Collection[int]) -> None:
-        """Remove all vectors but these for good, or more than that if nothing less erases the bytes."""
+        """Remove vectors for good.
+
+        Args:
+            keys: of the vectors that stay, unless only removing all of them erases the bytes of the others.
+        """
         ...
 
     def flush(self) -> None:
@@ -75,7 +87,16 @@ class VectorIndex(Protocol):
     def search(
         self, query: Float32[np.ndarray, " d"], k: int, *, group: str | None = None
     ) -> Int64[np.ndarray, " hits"]:
-        """Return the keys of about the k vectors with the greatest product with the query, greatest first."""
+        """Find about the k vectors with the greatest product with a query, greatest first.
+
+        Args:
+            query: unit vector.
+            k: at least 1.
+            group: only vectors of this group; None: all.
+
+        Returns:
+            Their keys.
+        """
         ...
 
     def drop(self) -> None:
