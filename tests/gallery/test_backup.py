@@ -135,8 +135,9 @@ def test_restore_moves_aside_a_gallery_that_cannot_be_opened(album: Store, backu
         previous = restore(killed, backup_file).previous
     assert previous is not None
     assert previous.name.startswith("damaged-")
-    # SQLite counts writes of the file in its header, and fills the file up to whole pages.
-    assert (previous / DATABASE).read_bytes()[96:].rstrip(b"\0") == harmed[96:].rstrip(b"\0")
+    content = (previous / DATABASE).read_bytes()
+    assert content[96 : len(harmed)] == harmed[96:]  # SQLite counts writes of the file in its header
+    assert harm != "no database" or content.startswith(harmed)  # pages of the log may follow
     assert [row[0] for row in rows(killed)["faces"]] == [1, 2, 3]
 
 
@@ -162,7 +163,7 @@ def test_file_that_another_has_open_is_not_replaced(backup_file: Path, killed: P
         (killed / DATABASE).write_bytes(b"Dear diary")
         with pytest.raises(GalleryBusy, match="another program has the gallery open"):
             restore(killed, backup_file)
-    assert (killed / DATABASE).read_bytes().rstrip(b"\0") == b"Dear diary"  # SQLite fills it up to whole pages
+    assert (killed / DATABASE).read_bytes().startswith(b"Dear diary")  # pages of the log may follow
 
 
 def test_damaged_automatic_copy_is_refused_and_the_one_before_is_named(album: Store):
