@@ -331,7 +331,7 @@ def describe_counts(counts: Mapping[str, int]) -> str:
     >>> describe_counts(Counter({"in system folders": 12, "raw files": 1, "videos": 2}))
     '12 in system folders, 2 videos, 1 raw file'
     """
-    listed = Counter(counts).most_common()
+    listed = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
     return ", ".join(f"{count:,} {_singular(kind) if count == 1 else kind}" for kind, count in listed if count)
 
 
