@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,7 +17,7 @@ from PIL import Image
 
 from familiar.cli import main
 from familiar.datasets.folders import DataSpec
-from familiar.photos import decoding as photo_module
+from familiar.photos import listing as photo_module
 from support.cli import Answer, Familiar
 from support.tiers import small_and_exhaustive
 
@@ -150,8 +151,8 @@ def test_skips_photos_deleted_after_the_scan(
 ):
     find, read = photo_module.find_photos, DataSpec.read
 
-    def find_and_lose(roots: tuple[Path, ...]) -> list[Path]:
-        paths = find(roots)
+    def find_and_lose(roots: tuple[Path, ...], **options: Any) -> list[Path]:
+        paths = find(roots, **options)
         paths[5].unlink()
         return paths
 

@@ -255,7 +255,11 @@ class FolderWalk:
                         self._passed_over[kind] += 1
 
     def kind_of_file(self, path: str) -> str | None:
-        """Return as what a file is passed over; None: it is a photo."""
+        """Return as what a file is passed over; None: it is a photo.
+
+        Args:
+            path: of the file.
+        """
         kind = file_kind(os.path.basename(path))  # noqa: PTH119
         if kind != HIDDEN_FILES and self._exclusion.matches(path, self._root):
             return EXCLUDED
@@ -293,6 +297,9 @@ class FolderWalk:
 def folder_kind(path: str) -> str | None:
     """Return as what a folder is passed over, by its name; None: it is listed.
 
+    Args:
+        path: of the folder.
+
     >>> folder_kind("photos/@eaDir"), folder_kind("photos/.git"), folder_kind("photos/2019")
     ('in system folders', 'in hidden folders', None)
     """
@@ -307,6 +314,9 @@ def folder_kind(path: str) -> str | None:
 
 def file_kind(name: str) -> str | None:
     """Return as what a file is passed over, by its name; None: it is a photo.
+
+    Args:
+        name: of the file.
 
     >>> file_kind("a.JPG"), file_kind("a.dng"), file_kind("a.jpg.part")
     (None, 'raw files', 'files that are not photos')
@@ -327,6 +337,9 @@ def count_photos(folder: str) -> int:
 
 def describe_counts(counts: Mapping[str, int]) -> str:
     """Write counts by kind for a message.
+
+    Args:
+        counts: of files, by kind.
 
     >>> describe_counts(Counter({"in system folders": 12, "raw files": 1, "videos": 2}))
     '12 in system folders, 2 videos, 1 raw file'
