@@ -1,3 +1,4 @@
+import math
 import os
 import pickle
 import zipfile
@@ -141,6 +142,10 @@ def _reshaped(key, *shape):
         (
             _reshaped("conv_stem.weight", 16, 27, 1, 1),
             r"conv_stem.weight has the shape \(16, 27, 1, 1\), this network needs \(16, 3, 3, 3\)",
+        ),
+        (
+            lambda stored: stored["conv_head.weight"].view(-1)[3].fill_(math.nan),
+            "conv_head.weight contains NaN or infinite values, as after a training that failed",
         ),
     ],
 )

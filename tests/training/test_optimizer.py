@@ -55,6 +55,12 @@ def test_zero_trunk_rate_freezes_trunk(parts):
     assert all(torch.equal(*pair) for pair in zip(before, network.trunk.parameters(), strict=True))
 
 
+@pytest.mark.parametrize(("backbone_lr", "rest"), [(0.0, "nothing"), (1e-3, "only the trunk")])
+def test_zero_rate_is_said(parts, caplog, backbone_lr: float, rest: str):
+    build_optimizer(*parts, OptimizerSettings(lr=0.0, backbone_lr=backbone_lr), 10)
+    assert caplog.messages == [f"{rest} will learn (optimizer.lr=0)"]
+
+
 def test_peak_rates_survive_state_round_trip(parts):
     optimizer = build_optimizer(*parts, SETTINGS, 10)
     optimizer.set_rates(7)

@@ -152,6 +152,12 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
         isinstance(key, str) and isinstance(tensor, Tensor) for key, tensor in stored.items()
     ):
         raise BadWeights(f"{path}: is not a dict of tensors by name, as `torch.save(network.state_dict(), ...)` writes")
+    for key, tensor in stored.items():
+        if tensor.is_floating_point() and not tensor.isfinite().all():
+            raise BadWeights(
+                f"{path}: {key} contains NaN or infinite values, as after a training that failed; take weights from "
+                "before that"
+            )
     return stored
 
 

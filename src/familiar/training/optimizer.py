@@ -1,5 +1,6 @@
 """The optimizers of the published recipes, with separate learning rates for a pretrained trunk and the rest."""
 
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -10,6 +11,8 @@ from torch import Tensor, nn
 from familiar.models.network import EmbeddingNetwork
 from familiar.training.schedule import decaying_rate, learning_rate
 from familiar.training.settings import OptimizerSettings
+
+log = logging.getLogger(__name__)
 
 OPTIMIZERS: dict[str, Callable[[list[dict[str, Any]], OptimizerSettings], torch.optim.Optimizer]] = {
     "adamw": lambda groups, _: torch.optim.AdamW(groups),
@@ -107,6 +110,9 @@ def build_optimizer(
         settings: the optimizer and its rates.
         epochs: length of the run, for the schedules.
     """
+    if settings.lr == 0:
+        rest = "only the trunk" if settings.backbone_lr else "nothing"
+        log.warning("%s will learn (optimizer.lr=0)", rest)
     sparse = [
         getattr(module, name) for module in objective.modules() for name in getattr(module, "sparse_parameters", ())
     ]
