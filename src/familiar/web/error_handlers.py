@@ -14,6 +14,7 @@ from familiar.core.errors import CannotWrite, FamiliarError
 from familiar.web.errors import HttpProblem, internal_error, kebab, to_problem
 
 MAX_REPORTED_ERRORS = 5  # validation errors of one request
+NO_FILE = "this part has no file name; send the photo as a file, with a name in Content-Disposition"
 Respond = Callable[[Request, HttpProblem], Response]
 
 
@@ -49,7 +50,10 @@ def _problem_from_familiar_error(error: Exception) -> HttpProblem:
 def _problem_from_validation(error: Exception) -> HttpProblem:
     """Report where the request is wrong and why, without repeating its values."""
     assert isinstance(error, RequestValidationError)
-    messages = [f"{'/'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors()[:MAX_REPORTED_ERRORS]]
+    messages = [
+        f"{'/'.join(map(str, each['loc']))}: {NO_FILE if 'Expected UploadFile' in each['msg'] else each['msg']}"
+        for each in error.errors()[:MAX_REPORTED_ERRORS]
+    ]
     return HttpProblem(HTTPStatus.UNPROCESSABLE_ENTITY, "invalid", "; ".join(messages))
 
 

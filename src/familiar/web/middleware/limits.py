@@ -165,7 +165,7 @@ def max_body_bytes(path: str, content_type: str, limits: Limits) -> int:
 
 
 def check_head(scope: Scope, max_bytes: int) -> None:
-    """Check the size of the path and the headers, and the size that they announce for the body.
+    """Check the size of the path and the headers, and what they announce of the body.
 
     Raises:
         HttpProblem: 400, 413, 414 or 431.
@@ -180,7 +180,12 @@ def check_head(scope: Scope, max_bytes: int) -> None:
             "too-large",
             f"a request may have at most {MAX_HEADERS} headers",
         )
-    lengths = Headers(scope=scope).getlist("content-length")
+    headers = Headers(scope=scope)
+    if headers.get("content-encoding", "").strip().lower() not in ("", "identity"):
+        raise HttpProblem(
+            HTTPStatus.BAD_REQUEST, "compressed", "the body is compressed; send it as it is, without Content-Encoding"
+        )
+    lengths = headers.getlist("content-length")
     if len(lengths) > 1 or any(not (length.isascii() and length.isdigit()) for length in lengths):
         raise HttpProblem(HTTPStatus.BAD_REQUEST, "bad-length", "Content-Length must be one whole number")
     if lengths and (len(lengths[0]) > 18 or int(lengths[0]) > max_bytes):
