@@ -279,3 +279,46 @@ def test_calibration_notices_swapped_channels(tmp_path: Path) -> None:
         calibrate_bundle(bundle, tmp_path / "photos", on_warning=warnings.append)
     assert "with red and blue swapped its ROC AUC would be higher" in warnings_by_order["RGB"][0]
     assert warnings_by_order["BGR"] == []
+
+
+def write_linear(path: Path, channels: int, extra: list[onnx.NodeProto], tensors: dict[str, np.ndarray]) -> Path:
+    """Write a network of one convolution, whose vector the nodes `extra` take from "vector" to "embedding"."""
+    weights = np.random.default_rng(0).normal(size=(8, channels, 4, 4)).astype(np.float32)
+    nodes = [
+        helper.make_node("Conv", ["image", "weights"], ["map"], strides=[4, 4]),
+        helper.make_node("GlobalAveragePool", ["map"], ["pooled"]),
+        helper.make_node("Flatten", ["pooled"], ["vector"]),
+        *extra,
+    ]
+    image = helper.make_tensor_value_info("image", TensorProto.FLOAT, ["n", channels, SIZE_PX, SIZE_PX])
+    embedding = helper.make_tensor_value_info("embedding", TensorProto.FLOAT, ["n", 8])
+    initializers = [numpy_helper.from_array(value, name) for name, value in {"weights": weights, **tensors}.items()]
+    graph = helper.make_graph(nodes, "linear", [image], [embedding], initializers)
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 15)], ir_version=8), path)
+    return path
+
+
+def test_gray_network_is_named(tmp_path: Path):
+    path = write_linear(tmp_path / "gray.onnx", 1, [helper.make_node("Identity", ["vector"], ["embedding"])], {})
+    with pytest.raises(BadNetwork, match="takes gray images, of one channel, and photos have three"):
+        import_network(path, tmp_path / "bundle.onnx", mean=MEAN, std=STD, license="MIT")
+
+
+@pytest.mark.parametrize("layer", ["Dropout", "BatchNormalization"])
+@pytest.mark.parametrize("trains", [True, False])
+def test_training_mode_is_named(tmp_path: Path, layer: str, trains: bool):
+    ones, zeros = np.ones(8, np.float32), np.zeros(8, np.float32)
+    tensors = {"scale": ones, "shift": zeros, "mean": zeros, "variance": ones}
+    inputs, outputs, mode = ["vector", *tensors], ["embedding"], {"training_mode": int(trains)}
+    if layer == "BatchNormalization" and trains:
+        outputs += ["new mean", "new variance"]
+    if layer == "Dropout":
+        tensors = {"ratio": np.array(0.5, np.float32), "trains": np.array(trains)}
+        inputs, mode = ["vector", *tensors], {}
+    path = write_linear(tmp_path / "network.onnx", 3, [helper.make_node(layer, inputs, outputs, **mode)], tensors)
+    options: Options = {"mean": MEAN, "std": STD, "license": "MIT"}
+    if not trains:
+        import_network(path, tmp_path / "bundle.onnx", **options)
+        return
+    with pytest.raises(BadNetwork, match=rf"exported in training mode: its {layer} embedding .* call eval\(\)"):
+        import_network(path, tmp_path / "bundle.onnx", **options)

@@ -120,6 +120,11 @@ def image_input(model: onnx.ModelProto, path: Path, layout: Layout | None = None
         )
     channel_axes: dict[Layout, int] = {"NCHW": 1, "NHWC": 3}
     fitting: list[Layout] = [name for name, axis in channel_axes.items() if sides[axis] == 3]
+    if 1 in (sides[1], sides[3]) and not fitting:
+        raise BadNetwork(
+            f"{path}: its input {inputs[0].name} takes gray images, of one channel, and photos have three; let it "
+            "begin with a convolution that takes RGB"
+        )
     if layout is None and len(fitting) != 1:
         raise BadNetwork(f"{path}: its input {inputs[0].name} has the shape {sides}; give its --layout, NCHW or NHWC")
     chosen = layout or fitting[0]
@@ -127,6 +132,31 @@ def image_input(model: onnx.ModelProto, path: Path, layout: Layout | None = None
     if channels not in (3, None):
         raise BadNetwork(f"{path}: its input {inputs[0].name} has {channels} channels as {chosen}, not three")
     return ImageInput(inputs[0].name, chosen, height, width, sides[0])
+
+
+def check_mode(model: onnx.ModelProto, path: Path) -> None:
+    """Check that a network was not exported as it is trained: then an embedding is random, or depends on its batch.
+
+    Args:
+        model: without initializers among its inputs.
+        path: named in messages.
+
+    Raises:
+        BadNetwork: it has dropout or batch normalization in training mode.
+    """
+    constants = {tensor.name: tensor for tensor in model.graph.initializer}
+    nodes = [node for node in model.graph.node if node.op_type == "Constant"]
+    constants |= {node.output[0]: each.t for node in nodes for each in node.attribute if each.name == "value"}
+    for node in model.graph.node:
+        mode = constants.get(node.input[2]) if node.op_type == "Dropout" and len(node.input) > 2 else None
+        trains = mode is not None and bool(numpy_helper.to_array(mode))
+        if node.op_type == "BatchNormalization":
+            trains = any(each.name == "training_mode" and each.i for each in node.attribute)
+        if trains:
+            raise BadNetwork(
+                f"{path}: was exported in training mode: its {node.op_type} {node.name or node.output[0]} gives other "
+                "numbers for the same photo; call eval() on the network and export it again"
+            )
 
 
 def keep_output(model: onnx.ModelProto, path: Path, name: str | None = None) -> None:

@@ -15,6 +15,7 @@ from familiar.conversion.graph import (
     ImageInput,
     Layout,
     check_file_size,
+    check_mode,
     free_batch_size,
     image_input,
     keep_output,
@@ -88,6 +89,7 @@ def import_network(
     try_network(path, layout, size_px or known.size_px or None)
     model = read_network(path)
     make_initializers_constant(model)
+    check_mode(model, path)
     taken = image_input(model, path, layout)
     side = _side(taken, size_px, known, path)
     preprocessing = Preprocessing(
