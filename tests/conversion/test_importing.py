@@ -307,8 +307,8 @@ def test_gray_network_is_named(tmp_path: Path):
 @pytest.mark.parametrize("layer", ["Dropout", "BatchNormalization"])
 @pytest.mark.parametrize("trains", [True, False])
 def test_training_mode_is_named(tmp_path: Path, layer: str, trains: bool):
-    ones, zeros = np.ones(8, np.float32), np.zeros(8, np.float32)
-    tensors = {"scale": ones, "shift": zeros, "mean": zeros, "variance": ones}
+    scale, shift = np.ones(8, np.float32), np.zeros(8, np.float32)
+    tensors = {"scale": scale, "shift": shift, "mean": shift, "variance": scale}
     inputs, outputs, mode = ["vector", *tensors], ["embedding"], {"training_mode": int(trains)}
     if layer == "BatchNormalization" and trains:
         outputs += ["new mean", "new variance"]
