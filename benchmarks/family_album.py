@@ -1,11 +1,11 @@
-"""Group the album of a family, pets and people, without any correction.
+"""Group the album of a family, pets and people, without any correction, as the commands do it with no option given.
 
-    family_album.py PHOTOS [--people-models person-mobile person-nano sface.onnx] [--pet-model pet-mobile] [--seed 0]
+    family_album.py PHOTOS [--people sface.onnx ...] [--seed 0]
 
 PHOTOS contains the collections. The album has 20 people of LFW's DevTest with at least five photos, whole ones, five
-cats and five dogs, at most ten photos each: drawn by the seed. The detector `auto` finds faces and heads, and its label
-chooses the bundle of each. All is clustered with default settings. A photo counts with its best face; one in which
-nothing was found is a group of its own. A bundle that was never calibrated is calibrated on `peopleDevTrain`.
+cats and five dogs, at most ten photos each: drawn by the seed. It is created with no model named, and with the pets'
+model and each of those of `--people` besides. All is clustered with default settings. A photo counts with its best
+face; one in which nothing was found is a group of its own.
 """
 
 import argparse
@@ -13,9 +13,9 @@ import tempfile
 from pathlib import Path
 
 import numpy as np
-from people import calibrated, gallery_clusters
+from people import gallery_clusters
 
-from familiar import Embedder, build_detector, metrics
+from familiar import metrics
 from familiar.datasets import IdentityTable, scan_folders
 
 PEOPLE, MIN_PHOTOS = 20, 5
@@ -26,31 +26,29 @@ FOLDERS = {"cat": "cats23_gpriamo", "dog": "dogs29_stdove", "person": "lfw_photo
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("photos_folder", type=Path, metavar="PHOTOS")
-    parser.add_argument("--people-models", nargs="+", default=["person-mobile", "person-nano"])
-    parser.add_argument("--pet-model", default="pet-mobile")
+    parser.add_argument("--people", nargs="+", default=[], metavar="BUNDLE", help="of people")
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
-    photos_folder = options.photos_folder
-    album = draw_album(photos_folder, options.seed)
+    album = draw_album(options.photos_folder, options.seed)
     photos = [Path(str(photo)) for table in album.values() for photo in table.photos]
     names = [f"{species}/{table.names[label]}" for species, table in album.items() for label in table.labels]
     labels = np.unique(names, return_inverse=True)[1]
     species = np.array([name.partition("/")[0] for name in names])
     counts = ", ".join(f"{len(table.names)} of {species}, {len(table)} photos" for species, table in album.items())
     print(f"Individuals of the album, seed {options.seed}: {counts}\n")
-    pets = Embedder(options.pet_model)
-    print("| people by | all | cats | dogs | people | people, pairwise | groups of people / true |")
+    print("| models | all | cats | dogs | people | people, pairwise | groups of people / true |")
     print("|---|---|---|---|---|---|---|")
     with tempfile.TemporaryDirectory() as folder:
-        for number, model in enumerate(options.people_models):
-            people = calibrated(model, photos_folder, Path(folder))
-            models = Embedder({"cat": pets.bundle, "dog": pets.bundle, "person": people.bundle})
-            groups = gallery_clusters(Path(folder, f"gallery {number}"), models, build_detector("auto"), photos)
+        for number, models in enumerate([None, *(["pet-mobile", people] for people in options.people)]):
+            groups = gallery_clusters(Path(folder, f"gallery {number}"), models, None, photos)
             rows = [np.arange(len(photos)), *(np.flatnonzero(species == each) for each in FOLDERS)]
             figures = [f"{metrics.bcubed(labels[each], groups[each]).f:.3f}" for each in rows]
             pairwise = metrics.pairwise(labels[rows[-1]], groups[rows[-1]]).f
             sizes = f"{len(np.unique(groups[rows[-1]]))} / {len(np.unique(labels[rows[-1]]))}"
-            print(f"| {model} | {' | '.join(figures)} | {pairwise:.3f} | {sizes} |", flush=True)
+            print(
+                f"| {', '.join(models or ['none named'])} | {' | '.join(figures)} | {pairwise:.3f} | {sizes} |",
+                flush=True,
+            )
 
 
 def draw_album(photos_folder: Path, seed: int) -> dict[str, IdentityTable]:

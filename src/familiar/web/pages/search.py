@@ -11,6 +11,7 @@ from jaxtyping import Float32
 from familiar.core.gallery_types import GalleryFace
 from familiar.core.recognition_types import Hit, Match
 from familiar.core.types import Face
+from familiar.detection.detector import looked_for, not_looked_for
 from familiar.gallery import Gallery
 from familiar.web.pages.crops import as_data_url
 from familiar.web.pages.render import render_page
@@ -77,6 +78,8 @@ async def search(request: Request, service: ServiceDep, photo: Annotated[UploadF
         answers=answers,
         name=upload.name,
         left_out=len(result.faces) - len(answers),
+        looked_for=looked_for(service.inference.detector),
+        not_looked_for=not_looked_for(service.inference.detector),
     )
 
 
