@@ -230,7 +230,7 @@ def test_unclear_choice_is_refused(bundles: dict[str, str], chosen: list[str], m
 
 def test_shipped_bundles_say_which_species_they_are_for(bundles: dict[str, str]):
     assert assign_species(["pet-mobile", "person-mobile"]) == FAMILY
-    assert assign_species(["pet-mobile", bundles["faces"]]) == FAMILY | {"person": bundles["faces"]}
+    assert assign_species(["pet-mobile", bundles["faces"]]) == {**FAMILY, "person": bundles["faces"]}
     with pytest.raises(FamiliarError, match=r"two models are for person: .*faces\.onnx and person-mobile; say which"):
         assign_species([bundles["faces"], "person-mobile"])
     for model, species in (
