@@ -270,9 +270,11 @@ def print_clusters(
         print(f"| {name} | {' | '.join(cells)} | {(np.bincount(clusters) > 1).sum()} |")
 
 
-def gallery_clusters(folder: Path, embedder: Embedder, detector: Detector, photos: Sequence[Path]) -> np.ndarray:
+def gallery_clusters(
+    folder: Path, models: Embedder | Sequence[str] | None, detector: Detector | None, photos: Sequence[Path]
+) -> np.ndarray:
     """Cluster by the gallery's default settings; each photo counts with its best face."""
-    with Gallery.create(folder, embedder) as gallery:
+    with Gallery.create(folder) if models is None else Gallery.create(folder, models) as gallery:
         gallery.enroll(photos, detector)
         gallery.cluster()
         listed = gallery_photos(gallery.store, limit=len(photos))

@@ -87,7 +87,7 @@ def test_enroll_counts_new_known_and_skipped_photos(
     enroll = ("enroll", tmp_path / "g", photos, "--model", mean_color_bundle)
     first = familiar("gallery", *enroll, "--float32", "--species", "color", "--tta")
     assert first.code == 0
-    assert "a new gallery, for embeddings of the space mean-color" in first.err
+    assert f"a new gallery, with the model {mean_color_bundle}" in first.err
     assert "skipped" in first.err
     assert "fake.png" in first.err
     assert "7 new photos with 7 faces" in first.out
@@ -528,8 +528,26 @@ def test_later_commands_need_no_model_and_refuse_another(
     line = fails(familiar, "enroll", clustered, photos, "--detector", "pets")
     assert "detector is none, not pets; " in line
     assert f"enroll {clustered} --redetect --detector pets" in line
+
+
+def test_first_command_needs_no_model(familiar: Familiar, photos: Path, tmp_path: Path):
     result = familiar("gallery", "enroll", tmp_path / "new", photos)
-    assert (result.code, "give a --model to create one" in result.err) == (2, True)
+    assert "a new gallery, with the model cat,dog=pet-mobile and person=person-mobile" in result.err
+    assert "7 show no head of a cat or dog and no face of a person\n" in result.out
+    document = run_json(familiar, "enroll", tmp_path / "new", photos)
+    assert document["models"] == ["cat,dog=pet-mobile", "person=person-mobile"]
+    assert (document["detector"], document["known"]) == ("auto", 7)
+
+
+def test_models_that_are_named_are_each_for_their_species(familiar: Familiar, photos: Path, tmp_path: Path):
+    both = ("--model", "pet-nano", "--model", "person-nano")
+    assert run_json(familiar, "enroll", tmp_path / "new", photos, *both)["models"] == [
+        "cat,dog=pet-nano",
+        "person=person-nano",
+    ]
+    line = fails(familiar, "enroll", tmp_path / "other", photos, "--model", "person-nano", "--model", "person-mobile")
+    assert "two models are for person: person-nano and person-mobile" in line
+    assert not (tmp_path / "other").exists()
 
 
 def test_looking_again_counts_what_it_looked_for(familiar: Familiar, clustered: Path):
@@ -548,11 +566,11 @@ def test_enrolled_photos_without_a_face_say_what_was_looked_for(
 ):
     album = tmp_path / "album"
     result = familiar("gallery", "enroll", album, photos, "--model", mean_color_bundle, "--detector", "pets")
-    remedy = f"for people: familiar gallery enroll {album} --redetect --detector auto"
-    assert f"7 show no head of a cat or dog; {remedy}" in result.out
+    command = f"familiar gallery enroll {album} --redetect --detector auto"
+    others = f"(this album is not searched for people; to change that: {command})"
+    assert f"7 show no head of a cat or dog {others}" in result.out
     line = fails(familiar, "search", album, photos / "red1.png")
-    assert "no head of a cat or dog found" in line
-    assert f"enroll {album} --redetect --detector auto" in line
+    assert f"no head of a cat or dog found {others}; if the photo is cropped" in line
 
 
 @pytest.mark.parametrize(

@@ -121,3 +121,15 @@ def test_gallery_takes_several_models_and_remembers_them(
     other = familiar("gallery", "enroll", album, photos, "--model", models[1].removeprefix("cat="))
     assert other.code == 1
     assert "its model is cat=" in other.err
+
+
+def test_stats_say_for_each_species_where_its_threshold_comes_from(
+    familiar: Familiar, photos: Path, tmp_path: Path, uncalibrated_bundle: Path
+):
+    models = ("--model", "cat,dog=pet-nano", "--model", f"person={uncalibrated_bundle}")
+    assert familiar("gallery", "enroll", tmp_path / "album", photos, *models, *DETECTOR).code == 0
+    lines = familiar("gallery", "stats", tmp_path / "album").out.splitlines()
+    sources = {species: line for line in lines for species in COLORS if line.startswith(f"threshold  {species}: ")}
+    assert sources["cat"].endswith(", the model's")
+    assert sources["dog"].endswith(", the model's")
+    assert "a guess, as the model was never calibrated" in sources["person"]

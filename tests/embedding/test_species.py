@@ -16,7 +16,7 @@ from familiar.core.types import Crop, Face, Photo
 from familiar.embedding.bundle import BundleMetadata, load_bundle, network_bytes, serialize_bundle
 from familiar.embedding.embedder import Embedder
 from familiar.embedding.photos import embed_photos
-from familiar.embedding.species import assign_species, open_bundles, read_species_file, write_species_file
+from familiar.embedding.species import FAMILY, assign_species, open_bundles, read_species_file, write_species_file
 from familiar.embedding.verification import verify, verify_faces
 from familiar.photos.preprocessing import Preprocessing
 from support.colored_species import ByColor, colored, mosaic_bundle, save_colored, tiny_species
@@ -226,6 +226,20 @@ def test_bundles_say_which_species_they_are_for(bundles: dict[str, str]):
 def test_unclear_choice_is_refused(bundles: dict[str, str], chosen: list[str], message: str):
     with pytest.raises(FamiliarError, match=message):
         assign_species([bundles.get(each, each.format(**bundles)) for each in chosen])
+
+
+def test_shipped_bundles_say_which_species_they_are_for(bundles: dict[str, str]):
+    assert assign_species(["pet-mobile", "person-mobile"]) == FAMILY
+    assert assign_species(["pet-mobile", bundles["faces"]]) == {**FAMILY, "person": bundles["faces"]}
+    with pytest.raises(FamiliarError, match=r"two models are for person: .*faces\.onnx and person-mobile; say which"):
+        assign_species([bundles["faces"], "person-mobile"])
+    for model, species in (
+        ("person-mobile", {"person"}),
+        ("pet-nano", {"cat", "dog"}),
+        (bundles["any"], None),
+        ({"cat": "pet-nano"}, {"cat"}),
+    ):
+        assert Embedder(model).made_for == species
 
 
 def test_one_bundle_for_a_species_that_is_named_leaves_out_others(bundles: dict[str, str]):

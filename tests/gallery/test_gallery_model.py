@@ -59,8 +59,44 @@ def test_later_calls_need_neither_model_nor_detector(album: Path, photos: list[P
     with Gallery.open(album) as gallery:
         assert gallery.search(photos[2], 1)[0].path == str(photos[2])
         assert gallery.enroll(more).faces == 1  # the dog, as people are not looked for
-        with pytest.raises(NoFaceFound, match=r"no head of a cat or dog found.* people .*--redetect --detector auto"):
+        with pytest.raises(
+            NoFaceFound, match=r"dog found \(.* not searched for people; .*--redetect --detector auto\)"
+        ):
             gallery.search(photos[1])
+
+
+def test_gallery_without_a_named_model_takes_pets_and_people(tmp_path: Path, photos: list[Path]):
+    with Gallery.create(tmp_path / "family") as gallery:
+        assert gallery.enroll(photos[:2]).faces == 2
+        assert gallery.not_searched_for() == ""
+    with Gallery.open(tmp_path / "family") as gallery:  # it remembers which bundle is for which species
+        assert gallery.enroll(photos).faces == 2
+        assert faces_in(gallery) == [("both", "cat"), ("both", "person"), ("cat", "cat"), ("person", "person")]
+        reference = gallery.model_reference
+        assert reference.models == ("cat,dog=pet-mobile", "person=person-mobile")
+        assert (reference.species, reference.detector) == (("cat", "dog", "person"), "auto")
+
+
+def test_gallery_of_a_model_for_pets_names_the_command_that_adds_people(tmp_path: Path, photos: list[Path]):
+    folder = tmp_path / "pets"
+    with Gallery.create(folder, "pet-nano") as gallery:
+        assert gallery.enroll(photos).without_face == 1
+        command = f"familiar gallery migrate {folder} --model pet-nano --model person-mobile"
+        assert gallery.command_to_find_more() == command
+        assert gallery.not_searched_for() == f" (this album is not searched for people; to change that: {command})"
+        assert gallery.migrate(Embedder(["pet-nano", "person-mobile"])).redetection.faces == 2
+        assert gallery.command_to_find_more() is None
+        assert gallery.enroll(redetect=True).without_face == 0
+    with Gallery.open(folder) as gallery:
+        assert gallery.model_reference.models == ("cat,dog=pet-nano", "person=person-mobile")
+
+
+def test_photos_without_a_model_for_their_faces_are_counted_apart(tmp_path: Path, photos: list[Path]):
+    with Gallery.create(tmp_path / "pets", ["cat,dog=pet-nano"], detector="auto") as gallery:
+        result = gallery.enroll(photos)
+        assert (result.faces, result.without_face, result.without_bundle) == (2, 0, 1)
+        again = gallery.enroll(redetect=True)
+        assert (again.searched_again, again.without_face, again.without_bundle) == (1, 0, 1)
 
 
 def test_gallery_of_a_model_whose_detector_is_missing_takes_auto(
@@ -177,7 +213,8 @@ def test_faces_that_were_deleted_moved_or_forgotten_are_not_detected_again(album
         gallery.forget(identity="Ada")
         before = faces_in(gallery)
         result = gallery.enroll(redetect=True, detector=ColoredSquares(("cat", "dog", "person")))
-        assert (result.searched_again, result.faces, result.without_face) == (3, 0, 2)
+        # Something was detected in each, which was deleted or forgotten.
+        assert (result.searched_again, result.faces, result.without_face, result.without_bundle) == (3, 0, 0, 0)
         assert faces_in(gallery) == before
 
 

@@ -274,7 +274,7 @@ def test_face_of_a_species_without_a_bundle_is_left_out_and_its_photo_is_known(
     album: Store, pets: Embedder, animals: dict[str, list[Path]]
 ):
     result = enroll(album, pets, animals["person"][:2], ByColor())
-    assert (result.photos, result.faces, result.without_face, result.skipped) == (2, 0, 2, ())
+    assert (result.photos, result.faces, result.without_face, result.without_bundle) == (2, 0, 0, 2)
     assert [type(error) for error in result.skipped_faces] == [NoBundleForSpecies] * 2
     assert str(animals["person"][0]) in str(result.skipped_faces[0])
     assert enroll(album, pets, animals["person"][:2], ByColor()).known == 2

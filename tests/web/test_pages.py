@@ -303,14 +303,15 @@ def test_folder_form_starts_job_and_rejects_outside_roots(client: TestClient, ph
 def test_album_shows_job_progress(client: TestClient, monkeypatch: pytest.MonkeyPatch, state: State, says: str):
     skipped = tuple(SkippedPhoto(f"bad{number}.jpg", "is cut short") for number in range(200))
     job = Progress(
-        "17", state, total=1234, processed=1000, photos=700, faces=2345, without_face=5, known=6,
+        "17", state, total=1234, processed=1000, photos=700, faces=2345, without_face=5, without_bundle=2, known=6,
         skipped=skipped, skipped_count=201, new_individuals=78, error="the disk is full" if state == "failed" else None,
     )  # fmt: skip
     monkeypatch.setattr(JobQueue, "all", lambda _: [job])
     answer = client.get("/album")
     page, text = Page(answer.text), text_of(answer)
     assert says in text
-    assert "Processed 1,000 of 1,234 Faces 2,345 New individuals 78 Without a face 5 Already here 6 Skipped 201" in text
+    assert "Processed 1,000 of 1,234 Faces 2,345 New individuals 78 Nothing found 5 Already here 6 Skipped 201" in text
+    assert "On 5 photos no face was found. On 2 photos only faces were found that this album has no model for." in text
     assert "bad199.jpg is cut short and 1 other" in text
     assert ("the disk is full" in text) == (state == "failed")
     assert ("Undo reverts the grouping, not the photos" in text) == (state == "done")

@@ -87,7 +87,7 @@ def test_reports_photo_without_face_and_rejects_invalid_file(client: TestClient,
             return []
 
     service.inference.detector = Blind()  # pyright: ignore[reportAttributeAccessIssue]
-    assert "No face was detected" in text_of(post_search(client, photos[0]))
+    assert "No face was found. Try a photo" in text_of(post_search(client, photos[0]))
     refused = post_compare(client, photos[0], photos[1], "mine.png")
     assert refused.status_code == 422
     assert "mine.png: no face found" in refused.json()["detail"]

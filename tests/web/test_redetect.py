@@ -8,6 +8,7 @@ from starlette.testclient import TestClient
 
 from familiar import Gallery
 from familiar.core.errors import Contradiction
+from familiar.embedding.embedder import Embedder
 from familiar.web.server import make_app
 from familiar.web.service import Service
 from familiar.web.settings import Settings
@@ -57,10 +58,16 @@ def test_looking_again_finds_people_and_changes_the_detector(settings: Settings)
         assert client.post("/api/v1/photos/redetect", json={}).status_code == 202
         job = ended(client)
         assert (job["total"], job["faces"], job["without_face"]) == (3, 0, 3)
-        assert "On 3 photos no head of a cat or dog was found" in client.get("/album").text
+        page = client.get("/album").text
+        assert "On 3 photos no head of a cat or dog was found. This album is not searched for people:" in page
+        assert 'href="/model#searched-for"' in page
         with (settings.gallery.parent / "photos" / "blue1.png").open("rb") as photo:
             problem = client.post("/api/v1/search/photo", files={"photo": photo}).json()
-        assert problem["detail"] == "blue1.png: no head of a cat or dog found"
+        assert problem["detail"] == "blue1.png: no head of a cat or dog found (this album is not searched for people)"
+        with (settings.gallery.parent / "photos" / "blue1.png").open("rb") as photo:
+            page = client.post("/search", files={"photo": photo}).text
+        assert "No head of a cat or dog was found; this album is not searched for people." in page
+        assert "No head of a cat or dog is marked on this photo" in client.get("/photos/3").text
         assert client.post("/api/v1/photos/redetect", json={"detector": "auto"}).status_code == 202
         job = ended(client)
         assert (job["state"], job["total"], job["faces"]) == ("done", 5, 3)
@@ -70,3 +77,22 @@ def test_looking_again_finds_people_and_changes_the_detector(settings: Settings)
         assert 'value="auto"' not in page
     with Gallery.open(settings.gallery) as gallery:
         assert gallery.store.model_reference.detector == "auto"
+
+
+def test_model_page_looks_again_for_what_its_model_is_made_for(settings: Settings, monkeypatch: pytest.MonkeyPatch):
+    app = make_app(Service(settings))
+    with TestClient(app, base_url="http://127.0.0.1:8000", client=("127.0.0.1", 5000)) as client:
+        page = client.get("/model").text
+        assert 'id="searched-for"' in page
+        assert '<option value="auto">cats, dogs and people</option>' in page
+        sent = client.post("/album/redetect", data={"detector": "auto"}, follow_redirects=False)
+        assert (sent.status_code, ended(client)["faces"]) == (303, 3)
+    monkeypatch.setattr(Embedder, "made_for", frozenset({"cat", "dog"}))
+    with Gallery.create(settings.gallery.parent / "pets", settings.gallery.parent / "model.onnx", detector="pets"):
+        pass
+    app = make_app(Service(Settings(gallery=settings.gallery.parent / "pets")))
+    with TestClient(app, base_url="http://127.0.0.1:8000", client=("127.0.0.1", 5000)) as client:
+        page = client.get("/model").text
+        assert "The model of this album is not made for people." in page
+        assert "model.onnx --model person-mobile</code>" in page
+        assert "<option" not in page

@@ -102,16 +102,21 @@ def test_public_address_requires_token(folder: Path):
         Settings(gallery=folder, token="short")
 
 
-def test_new_gallery_requires_model_and_write_access(tmp_path: Path, mean_color_bundle: Path):
-    with pytest.raises(BadGallery, match="--model"):
-        Service(Settings(gallery=tmp_path / "none"))
-    with pytest.raises(BadGallery, match="no gallery"):
-        Service(Settings(gallery=tmp_path / "none", models=(mean_color_bundle,), read_only=True))
-    service = Service(Settings(gallery=tmp_path / "new", models=(mean_color_bundle,)))
-    with service.executor.connect() as gallery:
-        assert gallery.space.space_id == "mean-color"
-    service.executor.close()
-    service.thumbnails.close()
+def test_new_gallery_is_for_pets_and_people_unless_a_model_is_named(tmp_path: Path, mean_color_bundle: Path):
+    for models, expected in (
+        ((), ("cat,dog=pet-mobile", "person=person-mobile")),
+        ((mean_color_bundle,), (str(mean_color_bundle),)),
+    ):
+        service = Service(Settings(gallery=tmp_path / str(len(models)), models=models))
+        with service.executor.connect() as gallery:
+            assert gallery.model_reference.models == expected
+        service.executor.close()
+        service.thumbnails.close()
+
+
+def test_new_gallery_requires_write_access(tmp_path: Path):
+    with pytest.raises(BadGallery, match="no gallery; leave out --read-only"):
+        Service(Settings(gallery=tmp_path / "none", read_only=True))
 
 
 def test_rejects_model_from_another_space(folder: Path, random_other: Path):

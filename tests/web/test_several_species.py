@@ -39,6 +39,7 @@ def client(tmp_path: Path, pictures: dict[str, Path], monkeypatch: pytest.Monkey
         while job["state"] not in ("done", "failed"):
             job = client.get(f"/api/v1/jobs/{job['number']}").json()
         assert (job["photos"], job["faces"], job["skipped_count"]) == (7, 6, 1), job
+        assert (job["without_face"], job["without_bundle"]) == (0, 1)
         assert "no bundle for person" in job["skipped"][0]["reason"]
         yield client
 
@@ -104,4 +105,9 @@ def test_model_is_described_by_species(client: TestClient):
     assert {"cat", "dog"} <= set(headings)
     parts = ["about", "trained", "results"]  # of each bundle, below the heading of its species
     assert [each["id"] for each in page.all("h3") if "id" in each] == [*parts, *(f"{part}2" for part in parts)]
-    assert [each["id"] for each in page.all("h2") if "id" in each] == ["thresholds", "limits", "evaluation"]
+    assert [each["id"] for each in page.all("h2") if "id" in each] == [
+        "searched-for",
+        "thresholds",
+        "limits",
+        "evaluation",
+    ]

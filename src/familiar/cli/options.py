@@ -63,13 +63,18 @@ _MODELS = (
     "of several species, as SPECIES=MODEL where a bundle does not say which it is for; or give a .json file that "
     "familiar species wrote."
 )
+_FAMILY = "pet-mobile for cats and dogs, person-mobile for people"
 model_option = click.option("--model", "-m", "models", required=True, multiple=True, help=f"A{_MODELS[1:]}")
+verify_model_option = click.option(
+    "--model", "-m", "models", multiple=True, help=f"A{_MODELS[1:]} [default: {_FAMILY}]"
+)
 album_model_option = click.option(
     "--model",
     "-m",
     "models",
     multiple=True,
-    help=f"Needed only to create the gallery, which remembers it, or if it is at another place now: {_MODELS}",
+    help=f"Of a new gallery, which remembers it, or if it is at another place now: {_MODELS} [default: the gallery's; "
+    f"of a new one {_FAMILY}]",
 )
 species_option = click.option("--species", metavar="NAME", help="Of all faces. [default: what the detector says]")
 license_option = click.option("--license", help="License to store in the bundle.")

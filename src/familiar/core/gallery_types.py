@@ -348,7 +348,8 @@ class Progress:
         processed: Number of photos processed so far.
         photos: Number of new photos.
         faces: Number of new faces.
-        without_face: Number of new photos without a face.
+        without_face: Number of new photos in which no face was detected.
+        without_bundle: Number of new photos that have no face, as there is no model for any that was detected.
         looked_for: What the detector looks for, such as "head of a cat or dog"; None: not known yet.
         known: Number of photos that were in the gallery before.
         skipped: The first 200.
@@ -362,6 +363,7 @@ class Progress:
     photos: int = 0
     faces: int = 0
     without_face: int = 0
+    without_bundle: int = 0
     looked_for: Text | None = None
     known: int = 0
     skipped: tuple[SkippedPhoto, ...] = ()

@@ -53,7 +53,7 @@ def looked_for(detector: Detector) -> str:
 
 
 def not_looked_for(detector: Detector) -> str | None:
-    """Say what only the detector "auto" would find: "people", or "cats and dogs"; None: nothing."""
+    """Say what only the detector "auto" would find: "people", or "cats and dogs"; None: nothing, or not known."""
     labels = labels_of(detector)
     if not labels:
         return None

@@ -166,7 +166,12 @@ def _check_choice(photo: Photo, count: int, choice: int | str, detector: Detecto
         raise ValueError(f"faces are counted from 1, got {choice}")
     if not count:
         others = not_looked_for(detector)
-        remedy = f"for {others} use --detector auto" if others else "try another detector"
+        remedy = "try another detector"
+        if others:
+            model = "person-mobile" if others == "people" else "pet-mobile"
+            remedy = (
+                f"it was not searched for {others}: that takes --detector auto and a model for them (--model {model})"
+            )
         raise NothingDetected(
             f"{photo.source}: no {looked_for(detector)} found; {remedy}, or crop the photo to the face and use "
             "--detector none"

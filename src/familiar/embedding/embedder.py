@@ -24,7 +24,7 @@ from familiar.detection.detectors import available_detector, build_detector
 from familiar.detection.faces import MIN_SCORE, Choice, DetectedFaces, find_faces, min_decoded_side_px
 from familiar.embedding.bundle import Bundle, BundleMetadata
 from familiar.embedding.networks import Network, SharedNetwork, onnx_network
-from familiar.embedding.species import SUFFIX, Models, open_bundles
+from familiar.embedding.species import SUFFIX, Models, open_bundles, species_of
 from familiar.embedding.zoo import shipped_bundles
 from familiar.photos.decoding import PhotoOpener, Source, load_photo
 from familiar.photos.preprocessing import Preprocessing, stack_crops
@@ -163,6 +163,15 @@ class Embedder:
     def species(self) -> tuple[str, ...] | None:
         """The species that it embeds; None: any."""
         return None if None in self._parts else tuple(name for name in self._parts if name is not None)
+
+    @property
+    def made_for(self) -> frozenset[str] | None:
+        """The species that its bundles are made for; None: any, as a bundle does not say for which.
+
+        A bundle alone also embeds other species, but tells their individuals apart much worse.
+        """
+        species = self.species or species_of(self.bundle)
+        return frozenset(species) if species else None
 
     @property
     def names(self) -> tuple[str, ...]:

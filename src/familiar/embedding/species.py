@@ -28,6 +28,9 @@ Models: TypeAlias = OneModel | Sequence[Path | str] | Mapping[str, OneModel]
 """A bundle or a species file; several bundles, each for the species that it is made for, or as `SPECIES=MODEL`; or a
 bundle for each species."""
 
+FAMILY: Mapping[str, str] = {"cat": "pet-mobile", "dog": "pet-mobile", "person": "person-mobile"}
+"""The shipped bundle of each species that the detectors know: the models of a gallery for which none is named."""
+
 
 def open_bundles(models: Models) -> dict[str | None, Bundle]:
     """Open the bundle of each species, each file once; one that embeds all species is that of None.
@@ -117,8 +120,8 @@ def assign_species(models: Sequence[Path | str]) -> dict[str, Path | str]:
     """Find the bundle of each species among several.
 
     `SPECIES=MODEL` names the species itself, several with commas between them. Any other bundle embeds the species
-    that it has means of, or those that its detector looks for. If a bundle says neither, it embeds all of cat, dog and
-    person that no other bundle does.
+    that it is made for (`species_of`). If a bundle does not say so, it embeds all of cat, dog and person that no other
+    bundle does.
 
     Args:
         models: the bundles.
@@ -130,7 +133,7 @@ def assign_species(models: Sequence[Path | str]) -> dict[str, Path | str]:
     others: list[Path | str] = []
     for each in models:
         names, model = split_species(each)
-        names = names or _species_of(load_bundle(model))
+        names = names or species_of(load_bundle(model))
         others += [] if names else [model]
         for name in names:
             if name in assigned:
@@ -171,8 +174,15 @@ def pin_shipped(model: str) -> str:
     return f"{','.join(names)}={pinned}" if names else pinned
 
 
-def _species_of(bundle: Bundle) -> tuple[str, ...]:
-    """Return the species that a bundle is made for, as far as it says so."""
+def species_of(bundle: Bundle) -> tuple[str, ...]:
+    """Return the species that a bundle is made for: those of `FAMILY`, of its means or of its detector; none: any.
+
+    Args:
+        bundle: a shipped one, or any other.
+    """
+    shipped = shipped_bundles()
+    if names := tuple(species for species, name in FAMILY.items() if shipped.get(name) == bundle.path):
+        return names
     means, detector = bundle.metadata.species_means, DETECTORS.get(bundle.metadata.detector)
     if means is not None:
         return tuple(sorted(means.means))

@@ -10,7 +10,7 @@ from familiar.core.recognition_types import VerificationResult
 from familiar.core.types import Face
 from familiar.detection.detector import Detector
 from familiar.embedding.embedder import Embedder, as_embedder
-from familiar.embedding.species import Models
+from familiar.embedding.species import FAMILY, Models
 
 BEST_FACES = (None, None)
 
@@ -18,7 +18,7 @@ BEST_FACES = (None, None)
 def verify(
     first: Path | str,
     second: Path | str,
-    model: Embedder | Models,
+    model: Embedder | Models = FAMILY,
     *,
     detector: Detector | str | None = None,
     species: str | None = None,
@@ -31,6 +31,7 @@ def verify(
         first: one photo.
         second: the other photo.
         model: an embedder, or what one is made of: a bundle (.onnx), a run folder, the name of a shipped bundle.
+            By default the shipped ones for cats, dogs and people.
         detector: finds the face in each: a detector, or the name of one as for `build_detector`, such as "none" if the
             photos are crops already. None: the one that the bundle names.
         species: of both faces; None: what the detector says.

@@ -30,12 +30,12 @@ from familiar.core.notebook import NotebookHtml
 from familiar.core.recognition_types import Hit, Match, VerificationResult
 from familiar.core.types import Crop
 from familiar.core.vectors import check_unit_rows
-from familiar.detection.detector import Detector, looked_for, not_looked_for
+from familiar.detection.detector import Detector, looked_for
 from familiar.detection.detectors import CROP_DETECTORS
 from familiar.detection.faces import DetectedFaces
 from familiar.embedding.bundle import load_bundle
 from familiar.embedding.embedder import Embedder, as_embedder
-from familiar.embedding.species import Models
+from familiar.embedding.species import FAMILY, Models
 from familiar.gallery.cluster import cluster as clusters
 from familiar.gallery.edits import corrections, identity_state, manual_faces
 from familiar.gallery.edits.forget import ForgetResult, forget_identity, forget_photos
@@ -105,7 +105,7 @@ class Gallery(TableSource):
         store: the open database, which only the functions of this package take.
         embedder: its model, if that is open already.
 
-    >>> with Gallery.create("album", "pet-nano") as gallery:
+    >>> with Gallery.create("album") as gallery:
     ...     enrolled = gallery.enroll("photos")
     ...     clusters = gallery.cluster()
     ...     change = gallery.split(["photos/mia-1.png", "photos/mia-2.png"], "Mia")
@@ -130,7 +130,7 @@ class Gallery(TableSource):
     @staticmethod
     def create(
         folder: Path | str,
-        model: Embedder | Models,
+        model: Embedder | Models = FAMILY,
         *,
         detector: str | None = None,
         detector_model: Path | None = None,
@@ -141,7 +141,7 @@ class Gallery(TableSource):
         Args:
             folder: created if missing.
             model: an embedder, or what one is made of: a bundle (.onnx), a run folder, the name of a shipped bundle, or
-                several bundles, each for its species.
+                several bundles, each for its species. By default the shipped ones for cats, dogs and people.
                 With several bundles each species has embeddings of its own, and all have one list of identities.
             detector: name of the detector that finds the faces, as for `build_detector`, such as "none" if each photo
                 is one crop already. None: the one that the model names. Until the first photo is enrolled, `enroll` may
@@ -354,6 +354,21 @@ class Gallery(TableSource):
         """
         return gallery_model.build_gallery_detector(self.embedder, self.model_reference, chosen)
 
+    def not_searched_for(self) -> str:
+        """Say what the gallery's photos are not searched for, and which command changes that.
+
+        Returns:
+            To be put after what was not found, such as " (this album is not searched for people; ...)"; "" for nothing.
+        """
+        return gallery_model.not_searched_for(self.store, self.embedder, self.detector())
+
+    def command_to_find_more(self) -> str | None:
+        """Return the command after which the gallery has all faces of cats, dogs and people in its photos.
+
+        None: the gallery's detector looks for all of them already.
+        """
+        return gallery_model.command_to_find_more(self.store, self.embedder, self.detector())
+
     def remember_detector(self, chosen: Detector | str | None = None, model_path: Path | None = None) -> None:
         """Remember which detector finds faces from now on; None: the one of the gallery, or of its model.
 
@@ -509,7 +524,10 @@ class Gallery(TableSource):
         try:
             return self.embedder.detect_faces(Path(photo), chosen, choice=choice, species=species, rate=False)
         except NothingDetected as error:
-            raise NoFaceFound(f"{photo}: {self._nothing_detected(chosen)}") from error
+            raise NoFaceFound(
+                f"{photo}: no {looked_for(chosen)} found{self.not_searched_for()}; if the photo is cropped to a face "
+                "already, use --detector none"
+            ) from error
 
     def embed_face(self, photo: DetectedFaces, *, flip: bool = False) -> Float32[np.ndarray, " d"]:
         """Embed the face of what `find_face` returned, for `search`, `identify` and `verify`.
@@ -537,16 +555,6 @@ class Gallery(TableSource):
             self.check_model(self.embedder)
             return self.truncate_query(self.embedder.embed([query], flip=flip)[0])
         return self.embed_face(self.find_face(query, detector, face=face), flip=flip)
-
-    def _nothing_detected(self, detector: Detector) -> str:
-        """Say that nothing was detected in a query, and what to do."""
-        others = not_looked_for(detector)
-        remedy = f"familiar gallery enroll {self.folder} --redetect --detector auto"
-        return (
-            f"no {looked_for(detector)} found; "
-            + (f"to look for {others} in this gallery too: {remedy}; " if others else "")
-            + "if the photo is cropped to a face already, use --detector none"
-        )
 
     def search(
         self,

@@ -11,7 +11,7 @@ from familiar.core.cpu import available_cores
 from familiar.core.errors import FamiliarError, NoFaceFound, NothingDetected, UnreadablePhoto
 from familiar.core.types import Face, Photo
 from familiar.detection.alignment import align
-from familiar.detection.detector import Detector, looked_for
+from familiar.detection.detector import Detector, looked_for, not_looked_for
 from familiar.detection.faces import Choice, DetectedFaces, find_faces, min_decoded_side_px
 from familiar.embedding.embedder import Embedder, without_tracebacks
 from familiar.gallery import Gallery, ModelReference
@@ -127,7 +127,9 @@ class Inference:
         errors: list[FamiliarError] = []
         for result, photo in zip(results, photos, strict=True):
             if isinstance(result, NothingDetected):  # its advice is for commands
-                errors.append(NoFaceFound(f"{_photo_name(photo)}: no {looked_for(self.detector)} found"))
+                others = not_looked_for(self.detector)
+                only = f" (this album is not searched for {others})" if others else ""
+                errors.append(NoFaceFound(f"{_photo_name(photo)}: no {looked_for(self.detector)} found{only}"))
             elif isinstance(result, FamiliarError):
                 errors.append(result)
         if errors:

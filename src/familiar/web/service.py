@@ -10,6 +10,7 @@ from familiar.core.errors import BadGallery, FamiliarError
 from familiar.detection.detector import Detector
 from familiar.detection.detectors import WholePhoto
 from familiar.embedding.embedder import Embedder
+from familiar.embedding.species import FAMILY
 from familiar.gallery import Gallery
 from familiar.web.allowed_paths import AllowedPaths
 from familiar.web.gallery_executor import GalleryExecutor
@@ -96,14 +97,13 @@ ServiceDep = Annotated[Service, Depends(_service_dependency)]
 def _create_gallery_if_missing(settings: Settings) -> None:
     if Gallery.exists(settings.gallery):
         return
-    if not settings.models or settings.read_only:
+    if settings.read_only:
         raise BadGallery(
-            f"{settings.gallery}: contains no gallery; give --model to create one, or enroll photos with: "
-            f"familiar gallery enroll {settings.gallery} PHOTOS --model MODEL"
+            f"{settings.gallery}: contains no gallery; leave out --read-only to create one, or enroll photos with: "
+            f"familiar gallery enroll {settings.gallery} PHOTOS"
         )
-    Gallery.create(
-        settings.gallery, settings.models, detector=settings.detector, detector_model=settings.detector_model
-    ).close()
+    models = settings.models or FAMILY
+    Gallery.create(settings.gallery, models, detector=settings.detector, detector_model=settings.detector_model).close()
 
 
 def _open_model(settings: Settings, gallery: Gallery) -> tuple[Embedder | None, Detector]:

@@ -106,7 +106,7 @@ class Settings(ServerSettings):
     """Everything that serving a gallery can be configured with.
 
     Attributes:
-        models: as for `Embedder`; empty: nothing can be embedded, all else works.
+        models: as for `Embedder`; empty: the gallery's, or for a new one those for cats, dogs and people.
         providers: execution providers of ONNX Runtime; None: the CPU.
         report: a folder that `familiar evaluate` wrote.
         desk: whether the lost pets come first; otherwise their page is in the navigation once there is a report.

@@ -18,10 +18,10 @@ from familiar.cli.options import FILE, detector_options, provider_option
     "-m",
     "models",
     multiple=True,
-    help="Needed only to create the gallery, which remembers it, if it is at another place now, or with --immich: a "
-    "bundle (.onnx), a run folder or the name of a shipped bundle. Repeat it for bundles of several species, as "
-    "SPECIES=MODEL where a bundle does not say which it is for; with --immich all look for faces, and NAME=MODEL "
-    "answers only this of Immich's names of models.",
+    help="Of a new gallery, which remembers it, if it is at another place now, or with --immich: a bundle (.onnx), a "
+    "run folder or the name of a shipped bundle. Repeat it for bundles of several species, as SPECIES=MODEL where a "
+    "bundle does not say which it is for; with --immich all look for faces, and NAME=MODEL answers only this of "
+    "Immich's names of models. [default: pet-mobile for cats and dogs, person-mobile for people]",
 )
 @detector_options
 @provider_option
@@ -96,9 +96,9 @@ def serve(
 ) -> None:
     """Serve a gallery as web pages and an HTTP API, or recognize faces for Immich.
 
-    On the pages you add photos, name, merge and split identities, answer review questions, search and compare, and look
-    for the owners of found pets; the API is under /api/v1. Only this machine can connect unless another --address is
-    given. Ctrl+C stops the server after all accepted changes are saved.
+    The gallery is created where it is missing. On the pages you add photos, name, merge and split identities, answer
+    review questions, search and compare, and look for the owners of found pets; the API is under /api/v1. Only this
+    machine can connect unless another --address is given. Ctrl+C stops the server after all accepted changes are saved.
 
     With --immich there is no GALLERY: an Immich server that has this server's URL in its settings for machine learning
     gets the faces of people and pets. Immich sends no token, so unless it runs on this machine give --no-token.

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from familiar.cli.console import note_face, print_json
-from familiar.cli.options import FILE, embedding_options, json_option, model_option, species_option
+from familiar.cli.options import FILE, embedding_options, json_option, species_option, verify_model_option
 
 if TYPE_CHECKING:  # --help imports nothing heavy
     from familiar.core.recognition_types import VerificationResult
@@ -15,7 +15,7 @@ if TYPE_CHECKING:  # --help imports nothing heavy
 @click.command()
 @click.argument("first", metavar="A", type=FILE)
 @click.argument("second", metavar="B", type=FILE)
-@model_option
+@verify_model_option
 @click.option(
     "--face",
     "faces",
@@ -47,16 +47,18 @@ def verify(
 
     \b
     Example:
+      familiar verify a.jpg b.jpg
       familiar verify a.jpg b.jpg --model runs/cats/model.onnx
     """
     from familiar.embedding.embedder import Embedder
+    from familiar.embedding.species import FAMILY
     from familiar.embedding.verification import verify_faces
 
     if len(faces) > 2:
         raise click.UsageError("--face is given at most twice: for A, then for B")
     # One number is for both photos.
     chosen = (faces[0], faces[-1]) if faces else ("best", "best")
-    embedder = Embedder(models, providers=providers)
+    embedder = Embedder(models or FAMILY, providers=providers)
     face_detector = embedder.detector(detector, detector_model)
     photos = [
         embedder.detect_faces(photo, face_detector, choice=choice, species=species, rate=False)

@@ -43,7 +43,8 @@ class EnrollResult:
     Attributes:
         photos: new photos.
         faces: new faces.
-        without_face: those of `photos` and `searched_again` in which no face was detected, and that have none.
+        without_face: those of `photos`, `edited` and `searched_again` that have no face, as none was detected.
+        without_bundle: those that have none, as there is no bundle for any that was detected.
         known: photos that were enrolled before.
         moved: those of `known` that have another path now.
         copies: those of `known` that lie at another path, too.
@@ -57,6 +58,7 @@ class EnrollResult:
     photos: int = 0
     faces: int = 0
     without_face: int = 0
+    without_bundle: int = 0
     known: int = 0
     moved: int = 0
     copies: int = 0
@@ -146,7 +148,8 @@ def _count(written: WrittenPhoto) -> EnrollResult:
         photos=int(change == "new"),
         edited=int(change == "edited"),
         faces=written.new_faces,
-        without_face=int(not written.file.faces),
+        without_face=int(not written.file.faces and not written.file.faces_without_bundle),
+        without_bundle=int(not written.file.faces and written.file.faces_without_bundle > 0),
     )
 
 

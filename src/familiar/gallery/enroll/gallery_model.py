@@ -8,10 +8,11 @@ from typing import Any
 
 from familiar.core.errors import BadBundle, CannotWrite, Contradiction, FamiliarError, GalleryBusy, SpaceMismatch
 from familiar.core.files import absolute_path
-from familiar.detection.detector import Detector
+from familiar.core.types import LABELS
+from familiar.detection.detector import Detector, labels_of, not_looked_for
 from familiar.detection.detectors import CROP_DETECTORS, available_detector
 from familiar.embedding.embedder import Embedder
-from familiar.embedding.species import Models, pin_shipped
+from familiar.embedding.species import FAMILY, Models, pin_shipped
 from familiar.gallery.store.model_reference import ModelReference
 from familiar.gallery.store.space import Space
 from familiar.gallery.store.store import Store
@@ -150,6 +151,43 @@ def gallery_detector(
     if chosen is not None and not (for_query and chosen in CROP_DETECTORS):
         _check_detector(store, reference, chosen)
     return build_gallery_detector(model, reference, chosen, model_path)
+
+
+def command_to_find_more(store: Store, model: Embedder, detector: Detector) -> str | None:
+    """Return the command after which a gallery has all faces of cats, dogs and people in its photos.
+
+    Args:
+        store: of the gallery.
+        model: the gallery's.
+        detector: that finds its faces.
+
+    Returns:
+        `enroll --redetect`, or `migrate` if the model is not made for all of them; None: they are looked for already.
+    """
+    if not_looked_for(detector) is None:
+        return None
+    missing = [label for label in LABELS if label not in labels_of(detector)]
+    unknown = [] if model.made_for is None else [label for label in missing if label not in model.made_for]
+    if unknown:
+        models = model_arguments((*model.names, *dict.fromkeys(FAMILY[label] for label in unknown)))
+        return f"familiar gallery migrate {store.folder} {models}"
+    return f"familiar gallery enroll {store.folder} --redetect --detector auto"
+
+
+def not_searched_for(store: Store, model: Embedder, detector: Detector) -> str:
+    """Say what a gallery's photos are not searched for, and which command changes that.
+
+    Args:
+        store: of the gallery.
+        model: the gallery's.
+        detector: that finds its faces.
+
+    Returns:
+        To be put after what was not found, such as " (this album is not searched for people; ...)"; "" for nothing.
+    """
+    command = command_to_find_more(store, model, detector)
+    others = not_looked_for(detector)
+    return "" if command is None else f" (this album is not searched for {others}; to change that: {command})"
 
 
 def _check_detector(store: Store, reference: ModelReference, chosen: str) -> None:

@@ -28,6 +28,7 @@ class PhotoFile:
         path, sha256, size_bytes, modified_ns, taken_at: as of a `PhotoRow`.
         size_px: width and height, if it was decoded.
         faces: best first; None if they are not needed, as its content is enrolled already.
+        faces_without_bundle: number of the detected faces that no bundle embeds.
     """
 
     path: Path
@@ -37,6 +38,7 @@ class PhotoFile:
     taken_at: str | None = None
     size_px: tuple[int, int] = (0, 0)
     faces: tuple[Face, ...] | None = None
+    faces_without_bundle: int = 0
 
 
 @dataclass(eq=False)
@@ -98,7 +100,8 @@ def embed_batches(
             batch.skipped.append((items[number], photo))
         else:
             assert file is not None
-            batch.files.append(replace(file, size_px=photo.size_px, faces=photo.faces))
+            skipped = len(photo.skipped)
+            batch.files.append(replace(file, size_px=photo.size_px, faces=photo.faces, faces_without_bundle=skipped))
             batch.skipped_faces += photo.skipped
         if batch.count == size or number == len(items) - 1:
             yield batch

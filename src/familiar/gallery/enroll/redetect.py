@@ -103,7 +103,8 @@ def _add_faces(store: Store, file: PhotoFile, enrolled_as_crops: bool) -> Enroll
     return EnrollResult(
         faces=replaced.count(None),
         searched_again=1,
-        without_face=int(not new and not boxes),
+        without_face=int(not detected and not file.faces_without_bundle and not boxes),
+        without_bundle=int(not detected and file.faces_without_bundle > 0 and not boxes),
         not_detected=sum(not any(_is_at_any(face, [box]) for face in detected) for box in boxes.values()),
     )
 

@@ -285,7 +285,9 @@ class Progress(ApiModel):
     faces: int
     """Number of new faces."""
     without_face: int
-    """Number of new photos without a face."""
+    """Number of new photos in which no face was detected."""
+    without_bundle: int
+    """Number of new photos that have no face, as there is no model for any that was detected."""
     looked_for: Text | None
     """What the detector looks for, such as "head of a cat or dog"; null: not known yet."""
     known: int

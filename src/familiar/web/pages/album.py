@@ -1,20 +1,25 @@
 """The album page: adding photos, the progress of jobs, and all photos."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Form, Query, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
-from familiar.detection.detector import looked_for
+from familiar.core.types import LABELS
+from familiar.detection.detector import looked_for, not_looked_for
+from familiar.detection.heads import PETS
 from familiar.gallery import Gallery
 from familiar.web.api.requests import DetectorName
 from familiar.web.pages.assignment_forms import SpeciesQuery
 from familiar.web.pages.render import render_page
-from familiar.web.service import ServiceDep
+from familiar.web.service import Service, ServiceDep
 
 PHOTOS = 120  # on a page: divides by 2, 3, 4, 5, 6 and 8 columns
 LARGEST = 2**63 - 1  # number of a photo
-DETECTORS_TO_CHOOSE: dict[DetectorName, str] = {"pets": "cats and dogs", "auto": "cats, dogs and people"}
+DETECTORS_TO_CHOOSE: dict[DetectorName, tuple[str, frozenset[str]]] = {
+    "pets": ("cats and dogs", frozenset(PETS)),
+    "auto": ("cats, dogs and people", frozenset(LABELS)),
+}
 
 router = APIRouter()
 
@@ -46,15 +51,31 @@ async def album(
         jobs=service.jobs.all(),
         roots=service.allowed_paths.folders,
         can_add=service.inference.has_model and not service.settings.read_only,
-        detectors=DETECTORS_TO_CHOOSE,
-        detector=service.inference.reference.detector,
-        looked_for=looked_for(service.inference.detector),
+        search=await describe_search(service),
     )
 
 
 def _count_photos(gallery: Gallery) -> dict[str, int]:
     with gallery.read():
         return {species: gallery.counts(species=species).photos for species in gallery.species()}
+
+
+async def describe_search(service: Service) -> dict[str, Any] | None:
+    """Return what photos are searched for, and the detectors with which they may be searched again; None: no model."""
+    if not service.inference.has_model:
+        return None
+    detector, made_for = service.inference.detector, service.inference.embedder.made_for
+    current = service.inference.reference.detector
+    return {
+        "looked_for": looked_for(detector),
+        "not_looked_for": not_looked_for(detector),
+        "command": await service.executor.read(Gallery.command_to_find_more),
+        "detectors": {
+            name: words
+            for name, (words, labels) in DETECTORS_TO_CHOOSE.items()
+            if name != current and (made_for is None or labels <= made_for)
+        },
+    }
 
 
 @router.post("/album/folder")

@@ -18,6 +18,7 @@ from familiar.evaluation.results.figures import make_figures
 from familiar.gallery import ClusteringSettings, Gallery, Space
 from familiar.web.errors import HttpProblem
 from familiar.web.middleware.headers import CSP_HEADER, SANDBOX_POLICY
+from familiar.web.pages.album import describe_search
 from familiar.web.pages.render import render_page
 from familiar.web.service import ServiceDep
 
@@ -112,6 +113,8 @@ async def model(request: Request, service: ServiceDep) -> HTMLResponse:
         service,
         "model.html",
         bundles=[BundleSummary(species, bundle) for species, bundle in bundles.items()],
+        can_search=not service.settings.read_only,
+        search=await describe_search(service),
         calibrations=calibrations,
         by_species=thresholds,
         evaluation=evaluation,

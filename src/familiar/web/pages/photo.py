@@ -10,6 +10,7 @@ from familiar.core.errors import FamiliarError
 from familiar.core.gallery_types import GalleryFace, GalleryPhoto
 from familiar.core.terminal_text import printable
 from familiar.core.types import Box
+from familiar.detection.detector import looked_for
 from familiar.gallery import Gallery, IdentityState
 from familiar.web.pages.assignment_forms import (
     Name,
@@ -67,6 +68,7 @@ async def photo(request: Request, service: ServiceDep, photo: Number, face: Numb
         filled=size_px is not None and _is_filled(known_photo, size_px),
         error_message=printable(error_message),
         selected=face,
+        looked_for=looked_for(service.inference.detector),
         species=service.inference.embedder.species if service.inference.has_model else None,
         next_photo=next_photos[0].photo if next_photos else None,
         flash=flash,

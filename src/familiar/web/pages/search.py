@@ -11,6 +11,7 @@ from jaxtyping import Float32
 from familiar.core.gallery_types import GalleryFace
 from familiar.core.recognition_types import Hit, Match
 from familiar.core.types import Face
+from familiar.detection.detector import looked_for, not_looked_for
 from familiar.gallery import Filter, Gallery
 from familiar.web.pages.crops import as_data_url
 from familiar.web.pages.render import render_page
@@ -91,6 +92,8 @@ async def search(
         left_out=len(eligible) - len(answers),
         all_species=await service.executor.read(Gallery.species),
         species=species,
+        looked_for=looked_for(service.inference.detector),
+        not_looked_for=not_looked_for(service.inference.detector),
     )
 
 

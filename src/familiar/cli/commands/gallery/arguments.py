@@ -55,15 +55,14 @@ def open_or_create(
     *,
     float32: bool = False,
 ) -> "Gallery":
-    """Open a gallery; where it is missing, create it for a model's embeddings."""
+    """Open a gallery; where it is missing, create it, by default for pets and people."""
     from familiar.embedding.embedder import Embedder
+    from familiar.embedding.species import FAMILY
     from familiar.gallery import Gallery
 
     if Gallery.exists(folder):
         return open_gallery(folder, models or None, providers=providers)
-    if not models:
-        raise click.UsageError(f"{folder}: contains no gallery; give a --model to create one, such as --model pet-nano")
-    embedder = Embedder(models, providers=providers)
+    embedder = Embedder(models or FAMILY, providers=providers)
     gallery = Gallery.create(
         folder,
         embedder,
@@ -71,7 +70,7 @@ def open_or_create(
         detector_model=detector_model,
         embedding_dtype="float32" if float32 else "float16",
     )
-    note(f"{folder}: a new gallery, for embeddings of the space {embedder.space[0]}")
+    note(f"{folder}: a new gallery, with the model {' and '.join(embedder.names)}")
     return gallery
 
 

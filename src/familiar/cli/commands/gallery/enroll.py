@@ -21,7 +21,6 @@ from familiar.cli.options import (
 from familiar.core.plural import pluralize
 
 if TYPE_CHECKING:  # --help imports nothing heavy
-    from familiar.detection.detector import Detector
     from familiar.gallery import EnrollResult
 
 
@@ -55,8 +54,9 @@ def enroll(
 ) -> None:
     """Add photos to a gallery.
 
-    Creates the gallery where it is missing, and embeds every face of every photo. The gallery remembers its model and
-    its detector: later commands need neither. Photos that are in the gallery already are not read again, so an
+    Creates the gallery where it is missing, and embeds every face of every photo: heads of cats and dogs, and people's
+    faces, unless another --model is named. The gallery remembers its models and its detector: later commands need
+    neither. Photos that are in the gallery already are not read again, so an
     interrupted run resumes when the command is repeated; photos that were moved or edited are recognized.
 
     With --redetect all faces, names and decisions stay, and faces that were deleted do not come back. Without PHOTOS it
@@ -64,10 +64,12 @@ def enroll(
 
     \b
     Example:
-      familiar gallery enroll album photos/ --model pet-nano --detector none
+      familiar gallery enroll album photos/
       familiar gallery enroll album new-photos/
-      familiar gallery enroll album --redetect --detector auto
+      familiar gallery enroll crops cropped/ --model pet-nano --detector none
+      familiar gallery enroll album --redetect
     """
+    from familiar.detection.detector import looked_for
     from familiar.photos.listing import find_photos
 
     if not photos and not redetect:
@@ -93,38 +95,34 @@ def enroll(
         status.clear()
         list_skipped((*result.skipped, *result.skipped_faces))
         update_index(gallery)
-        used = gallery.detector()
-        name = gallery.model_reference.detector
+        reference, what = gallery.model_reference, looked_for(gallery.detector())
+        others = gallery.not_searched_for()
     if as_json:
-        print_json({"gallery": folder, "detector": name, "passed_over": passed_over} | _to_json(result, used))
+        used = {"gallery": folder, "models": reference.models, "detector": reference.detector, "looked_for": what}
+        print_json(used | {"passed_over": passed_over} | _to_json(result))
     else:
-        _print_result(folder, result, used)
+        _print_result(folder, result, what + others)
     note_passed_over(passed_over)
 
 
-def _to_json(result: "EnrollResult", detector: "Detector") -> dict[str, Any]:
-    from familiar.detection.detector import looked_for
-
+def _to_json(result: "EnrollResult") -> dict[str, Any]:
     skipped = {name: [*map(str, getattr(result, name))] for name in ("skipped", "skipped_faces")}
-    return asdict(result) | skipped | {"looked_for": looked_for(detector)}
+    return asdict(result) | skipped
 
 
-def _print_result(folder: Path, result: "EnrollResult", detector: "Detector") -> None:
-    from familiar.detection.detector import looked_for, not_looked_for
-
-    others = not_looked_for(detector)
-    remedy = f"; for {others}: familiar gallery enroll {folder} --redetect --detector auto" if others else ""
+def _print_result(folder: Path, result: "EnrollResult", looked_for: str) -> None:
     click.echo(f"{folder}: {pluralize(result.photos, 'new photo')} with {pluralize(result.faces, 'face')}")
     for count, description in (
         (result.searched_again, "were looked at again; all faces in them that are new are counted above"),
         (result.not_detected, "of their faces were not found again, and stay"),
-        (result.without_face, f"show no {looked_for(detector)}{remedy}"),
+        (result.without_face, f"show no {looked_for}"),
+        (result.without_bundle, "show only faces of a species without a model"),
         (result.known, "were enrolled already"),
         (result.moved, "of these have moved"),
         (result.copies, "of these are copies"),
         (result.edited, "have been edited"),
         (len(result.skipped), "were skipped"),
-        (len(result.skipped_faces), "faces were left out: there is no bundle for them"),
+        (len(result.skipped_faces), "faces were left out: there is no model for their species"),
     ):
         if count:
             click.echo(f"  {count:,} {description}")
