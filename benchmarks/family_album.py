@@ -4,8 +4,9 @@
 
 PHOTOS contains the collections. The album has 20 people of LFW's DevTest with at least five photos, whole ones, five
 cats and five dogs, at most ten photos each: drawn by the seed. The detector `auto` finds faces and heads, and its label
-chooses the bundle of each; first with no model named, as the commands do it. All is clustered with default settings. A photo counts with its best face; one in which
-nothing was found is a group of its own. A bundle that was never calibrated is calibrated on `peopleDevTrain`.
+chooses the bundle of each; first with no model named, as the commands do it. All is clustered with default settings. A
+photo counts with its best face; one in which nothing was found is a group of its own. A bundle that was never
+calibrated is calibrated on `peopleDevTrain`.
 
 Then a user who knows everybody answers what the page of questions asks, by the same methods of the gallery as the
 pages, until every individual has a name and B-cubed F is .97. An action is one form that is sent: a batch with its name
