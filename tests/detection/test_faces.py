@@ -171,7 +171,11 @@ def test_photo_without_a_face_says_what_was_looked_for() -> None:
         def detect(self, photo: Photo) -> list[Face]:  # noqa: ARG002 - there are none
             return []
 
-    with pytest.raises(NoFaceFound, match=r"no head of a cat or dog found; for people use --detector auto, or crop"):
+    with pytest.raises(
+        NoFaceFound,
+        match=r"no head of a cat or dog found; it was not searched for people: that takes --detector auto and a model "
+        r"for them \(--model person-mobile\), or crop",
+    ):
         find_faces(DRAWN, FindsNoPets(), crop_it, "best")
 
 

@@ -126,7 +126,7 @@ def test_photo_page_confirms_rejects_and_deletes_faces(client: TestClient, galle
     answer = post(client, "/photos/3/faces/3", operation="delete")
     assert flash_of(client, answer) == "The face was deleted."
     assert known_photo(gallery, 3).faces == ()
-    assert "No face was detected" in client.get("/photos/3").text
+    assert "No face is marked on this photo." in client.get("/photos/3").text
 
 
 def test_photo_page_adds_face(client: TestClient, gallery: Store):

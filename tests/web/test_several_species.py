@@ -86,7 +86,7 @@ def test_pages_search_and_compare(client: TestClient, pictures: dict[str, Path])
     assert "Matching photos" in text_of(post_search(client, pictures["green1"]))
     assert "no bundle for person" in post_search(client, pictures["blue1"]).text
     assert "Matching photos" in text_of(post_search(client, pictures["green1"], species="dog"))
-    assert "No face was detected" in text_of(post_search(client, pictures["green1"], species="cat"))
+    assert "No cat was found." in text_of(post_search(client, pictures["green1"], species="cat"))
     assert [option["value"] for option in Page(client.get("/search").text).all("option")] == ["", "cat", "dog"]
     assert "Two different individuals" in text_of(post_compare(client, pictures["red1"], pictures["green1"]))
 

@@ -92,8 +92,8 @@ async def search(
         left_out=len(eligible) - len(answers),
         all_species=await service.executor.read(Gallery.species),
         species=species,
-        looked_for=looked_for(service.inference.detector),
-        not_looked_for=not_looked_for(service.inference.detector),
+        looked_for=species or looked_for(service.inference.detector),
+        not_looked_for="" if species else not_looked_for(service.inference.detector),
     )
 
 
