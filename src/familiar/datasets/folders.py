@@ -234,7 +234,7 @@ class DataSpec:
         if missing := left_out - scans.keys():
             raise BadDataset(f"cannot leave out {', '.join(sorted(missing))}: the data are {', '.join(scans)}")
         sources = {name: scan(ignored, self.exclude) for name, scan in scans.items() if name not in left_out}
-        if reasons := describe_counts({kind: count for kind, count in ignored.items() if kind in NOT_LISTED}):
+        if reasons := describe_counts(ignored, NOT_LISTED):
             log.warning("%s: left out %s", printable(", ".join(self.sources)), reasons)
         if not sources:
             raise BadDataset(f"nothing remains of the data without {', '.join(scans)}")

@@ -131,9 +131,7 @@ def scan_folder(root: Path, ignored: Counter[str], exclude: Sequence[str] = ()) 
             ignored["identities without a photo"] += 1
     if not photos_by_identity:
         hint = f"; {photos_in_root} photos are directly in it" if photos_in_root else ""
-        if reasons := describe_counts(
-            {kind: count for kind, count in (ignored - before).items() if kind in NOT_LISTED}
-        ):
+        if reasons := describe_counts(ignored - before, NOT_LISTED):
             hint += f"; left out: {reasons}"
         expected = f"{root.resolve().name}/IDENTITY/PHOTO.jpg"
         raise BadDataset(f"{root}: contains no folder of photos{hint}. Expected: {expected}")

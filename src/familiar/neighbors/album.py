@@ -141,7 +141,7 @@ def inverse_root(rows: Float64[np.ndarray, "n d"], share: float) -> Float64[np.n
 
     Args:
         rows: of mean 0.
-        share: of the measured covariance, in [0, 1].
+        share: of the measured covariance, in [0, 1).
     """
     count, length = rows.shape
     few = count < length

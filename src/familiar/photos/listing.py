@@ -5,7 +5,7 @@ import os
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase, translate
 from itertools import islice
 from pathlib import Path
@@ -335,17 +335,22 @@ def count_photos(folder: str) -> int:
     return sum(file_kind(name) is None for _, _, names in walk for name in names)
 
 
-def describe_counts(counts: Mapping[str, int]) -> str:
+def describe_counts(counts: Mapping[str, int], kinds: Collection[str] | None = None) -> str:
     """Write counts by kind for a message.
 
     Args:
         counts: of files, by kind.
+        kinds: that are told; None: all.
 
     >>> describe_counts(Counter({"in system folders": 12, "raw files": 1, "videos": 2}))
     '12 in system folders, 2 videos, 1 raw file'
     """
     listed = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
-    return ", ".join(f"{count:,} {_singular(kind) if count == 1 else kind}" for kind, count in listed if count)
+    return ", ".join(
+        f"{count:,} {_singular(kind) if count == 1 else kind}"
+        for kind, count in listed
+        if count and (kinds is None or kind in kinds)
+    )
 
 
 def ancestors(folder: str) -> set[tuple[int, int]]:

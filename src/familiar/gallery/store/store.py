@@ -379,11 +379,7 @@ class Store:
     def stored_faces(self) -> EmbeddingTable:
         """Return all faces with their embeddings as the model computed them, cached as by `faces`."""
         with self.read() as repository:
-            space, dtype_name, revision = repository.settings.embedding_format()
-            dtype = np.dtype(dtype_name).newbyteorder("<")
-            return self.cached(
-                "faces", revision, lambda: load_face_table(self._connection, dtype, space, revision, self.folder)
-            )
+            return self.cached("faces", repository.settings.faces_revision(), self._load_faces)
 
     def selected_faces(self, faces: Collection[int], centerings: Sequence[Centering | None]) -> EmbeddingTable:
         """Return some faces as they are compared, without reading the others.
@@ -392,11 +388,15 @@ class Store:
             faces: their numbers.
             centerings: of each part, what is subtracted from their embeddings.
         """
-        with self.read() as repository:
-            space, dtype_name, revision = repository.settings.embedding_format()
-            dtype = np.dtype(dtype_name).newbyteorder("<")
-            rows = load_face_table(self._connection, dtype, space, revision, self.folder, faces)
+        with self.read():
+            rows = self._load_faces(faces)
         return replace(rows, embeddings=rows.unit_rows()).centered_by(centerings)
+
+    def _load_faces(self, only: Collection[int] | None = None) -> EmbeddingTable:
+        """Read the faces of these numbers (None: all) with their embeddings as the model computed them."""
+        space, dtype_name, revision = self._repository.settings.embedding_format()
+        dtype = np.dtype(dtype_name).newbyteorder("<")
+        return load_face_table(self._connection, dtype, space, revision, self.folder, only)
 
     def cached(self, key: str, revision: Hashable, factory: Callable[[], T]) -> T:
         """Return the value cached under `key` for `revision`, computing it with `factory` if missing.
