@@ -335,12 +335,12 @@ def count_photos(folder: str) -> int:
     return sum(file_kind(name) is None for _, _, names in walk for name in names)
 
 
-def describe_counts(counts: Mapping[str, int], told: Collection[str] | None = None) -> str:
+def describe_counts(counts: Mapping[str, int], only: Collection[str] | None = None) -> str:
     """Write counts by kind for a message.
 
     Args:
         counts: of files, by kind.
-        told: the kinds that are written; None: all.
+        only: the kinds that are written; None: all.
 
     >>> describe_counts(Counter({"in system folders": 12, "raw files": 1, "videos": 2}))
     '12 in system folders, 2 videos, 1 raw file'
@@ -349,7 +349,7 @@ def describe_counts(counts: Mapping[str, int], told: Collection[str] | None = No
     return ", ".join(
         f"{count:,} {_singular(kind) if count == 1 else kind}"
         for kind, count in listed
-        if count and (told is None or kind in told)
+        if count and (only is None or kind in only)
     )
 
 
