@@ -182,8 +182,8 @@ def test_memory_is_bounded_where_no_shape_tells(tmp_path: Path, monkeypatch: pyt
 
 @pytest.mark.slow
 def test_a_network_that_takes_too_long_is_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(trial, "SECONDS", 0.2)  # less than the process needs to start
-    with pytest.raises(BadNetwork, match=r"did not give a vector within 0\.2 seconds"):
+    monkeypatch.setattr(trial, "SECONDS", 0)  # over before the process is looked at, however late that is
+    with pytest.raises(BadNetwork, match=r"did not give a vector within 0 seconds"):
         try_network(Network().save(tmp_path / "network.onnx"))
 
 
