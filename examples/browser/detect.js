@@ -11,7 +11,12 @@ const CLOSER_SHARE = 2 / 15;
 const CLOSER_SIDES_PX = [480, 1024];
 const [MIN_FIRST_HEAD, MAX_CLOSER_HEAD] = [1 / 8, 1 / 5]; // longer sides, in long sides of the photo
 const ON_HEAD = 0.5; // of the smaller box
-const MIN_TURNED_SCORE = 0.85;
+// A smaller copy shows heads that fill the photo; a photo may lie on its side; a person's face is looked at enlarged.
+const [SMALLER_SIDE_PX, MIN_SMALLER_HEAD] = [224, 0.3];
+const [SURE_SCORE, MIN_TURNED_SCORE, TURNED_GAIN] = [0.75, 0.75, 0.1];
+const TURNED_SIDES_PX = [SEARCH_SIDE_PX, 416];
+const [PERSON_CUT, PERSON_SIDE_PX] = [1.5, 160];
+const MIRRORED = [1, 0, 2, 4, 3];
 const SAME_HEAD_IOU = 0.45; // two boxes that overlap by more are one head
 const POINTS = 5; // a person's landmarks: eyes, nose, corners of the mouth
 
@@ -31,11 +36,20 @@ export async function detectHeads(photo, network, labels, minScore = MIN_SCORE) 
     distinctHeads(await findCandidates(pixels, network, minScore, sidePx, size));
   let heads = await look(searched, SEARCH_SIDE_PX, photo);
   if (closerPx) heads = combine(heads, await look(searched, closerPx, photo), Math.max(photo.width, photo.height));
-  if (!heads.length) heads = await lookAtTurned(searched, photo, look);
+  if (!heads.length) {
+    const smaller = await look(searched, SMALLER_SIDE_PX, photo);
+    heads = smaller.filter((head) => areaOf(head.box) >= MIN_SMALLER_HEAD * photo.width * photo.height);
+  }
+  if (bestScore(heads) < SURE_SCORE) {
+    const turned = await lookAtTurned(searched, photo, look, bestScore(heads));
+    if (turned.length) heads = turned;
+  }
   // Only now, so that a person is never returned as a pet.
+  heads = heads.filter((head) => labels.includes(head.label));
+  for (const [row, head] of heads.entries()) {
+    if (head.label === "person") heads[row] = await alignPerson(head, photo, look);
+  }
   return heads
-    .filter((head) => labels.includes(head.label))
-    .map((head) => ({ ...head, score: Math.min(head.score, 1) }))
     .sort((a, b) => b.score * areaOf(b.box) - a.score * areaOf(a.box) || b.score - a.score);
 }
 
@@ -63,7 +77,7 @@ export async function findCandidates(searched, network, minScore, sidePx = SEARC
     const at = 2 * POINTS * cell;
     const landmark = (_, point) => [toPhoto(points[at + 2 * point]), toPhoto(points[at + 2 * point + 1])];
     const landmarks = label === "person" ? Array.from({ length: POINTS }, landmark) : null;
-    candidates.push({ box: [left, top, right, bottom], score: best, label, landmarks });
+    candidates.push({ box: [left, top, right, bottom], score: Math.min(best, 1), label, landmarks });
   }
   return candidates;
 }
@@ -89,6 +103,9 @@ function shared(a, b) {
   return Math.max(width, 0) * Math.max(height, 0);
 }
 
+const isOn = (a, b) => shared(a, b) >= ON_HEAD * Math.min(areaOf(a), areaOf(b));
+const bestScore = (heads) => Math.max(0, ...heads.map((head) => head.score));
+const longerSide = ([left, top, right, bottom]) => Math.max(right - left, bottom - top);
 const areaOf = ([left, top, right, bottom]) => (right - left) * (bottom - top);
 
 /** The long side at which a photo of this size is looked at a second time; 0: it is not. */
@@ -100,26 +117,64 @@ function closerSidePx(photo) {
 
 /** The large heads of the first look, and the small ones of the closer look that are not on these. */
 function combine(first, closer, photoSidePx) {
-  const sidePx = ({ box: [left, top, right, bottom] }) => Math.max(right - left, bottom - top);
-  const large = first.filter((head) => sidePx(head) >= MIN_FIRST_HEAD * photoSidePx);
-  const isOn = (a, b) => shared(a, b) >= ON_HEAD * Math.min(areaOf(a), areaOf(b));
+  const large = first.filter((head) => longerSide(head.box) >= MIN_FIRST_HEAD * photoSidePx);
   const small = closer.filter(
-    (head) => sidePx(head) <= MAX_CLOSER_HEAD * photoSidePx && !large.some((other) => isOn(head.box, other.box)),
+    (head) => longerSide(head.box) <= MAX_CLOSER_HEAD * photoSidePx && !large.some((other) => isOn(head.box, other.box)),
   );
   return [...large, ...small];
 }
 
-/** The heads in a photo that lies on its side, though no EXIF data say so, in the better direction. */
-async function lookAtTurned(searched, photo, look) {
-  const best = (heads) => Math.max(0, ...heads.map((head) => head.score));
-  const [left, right] = [[], []];
-  for (const [turns, looked] of [[1, left], [3, right]]) {
-    const size = { width: photo.height, height: photo.width };
-    const heads = await look(quarterTurned(searched, turns), SEARCH_SIDE_PX, size);
-    const sure = heads.filter((head) => head.score >= MIN_TURNED_SCORE);
-    looked.push(...sure.map((head) => turnedBack(head, turns, photo)));
+/** The heads in a photo that lies on its side, in the better direction; none if upright it is as good. */
+async function lookAtTurned(searched, photo, look, uprightScore) {
+  const least = Math.max(MIN_TURNED_SCORE, uprightScore + TURNED_GAIN);
+  const size = { width: photo.height, height: photo.width };
+  const directions = [];
+  for (const turns of [1, 3]) {
+    const turned = quarterTurned(searched, turns);
+    const [heads, others] = [await look(turned, TURNED_SIDES_PX[0], size), await look(turned, TURNED_SIDES_PX[1], size)];
+    const scoreOn = ({ box }) => bestScore(others.filter((other) => isOn(other.box, box)));
+    directions.push(
+      heads
+        .map((head) => turnedBack({ ...head, score: (head.score + scoreOn(head)) / 2 }, turns, photo))
+        .filter((head) => head.score >= least),
+    );
   }
-  return best(right) > best(left) ? right : left;
+  const [left, right] = directions;
+  return bestScore(right) > bestScore(left) ? right : left;
+}
+
+/** A person's face with landmarks that are found in an enlarged cut of the photo, where they are. */
+async function alignPerson(person, photo, look) {
+  const [left, top, right, bottom] = person.box;
+  const sidePx = Math.max(1, halfToEven(PERSON_CUT * longerSide(person.box)));
+  const [x, y] = [halfToEven((left + right - sidePx) / 2), halfToEven((top + bottom - sidePx) / 2)];
+  const middle = [sidePx / 3, sidePx / 3, (sidePx * 2) / 3, (sidePx * 2) / 3];
+  const looks = [];
+  for (const isMirrored of [false, true]) {
+    const heads = await look(cut(photo, x, y, sidePx, isMirrored), PERSON_SIDE_PX, { width: sidePx, height: sidePx });
+    const face = heads.find(({ label, box }) => label === "person" && isOn(box, middle));
+    if (!face) return person;
+    const points = face.landmarks;
+    looks.push(isMirrored ? MIRRORED.map((row) => [sidePx - points[row][0], points[row][1]]) : points);
+  }
+  const landmarks = looks[0].map((point, row) => [
+    (point[0] + looks[1][row][0]) / 2 + x,
+    (point[1] + looks[1][row][1]) / 2 + y,
+  ]);
+  return { ...person, landmarks };
+}
+
+/** A square of the photo, or its mirror image; black where it lies outside. */
+function cut(photo, left, top, sidePx, isMirrored) {
+  const rgb = new Uint8Array(3 * sidePx * sidePx);
+  for (let y = Math.max(0, -top); y < sidePx && top + y < photo.height; y++) {
+    for (let x = Math.max(0, -left); x < sidePx && left + x < photo.width; x++) {
+      const to = 3 * (y * sidePx + (isMirrored ? sidePx - 1 - x : x));
+      const from = 3 * ((top + y) * photo.width + left + x);
+      for (let c = 0; c < 3; c++) rgb[to + c] = photo.rgb[from + c];
+    }
+  }
+  return { rgb, width: sidePx, height: sidePx };
 }
 
 /** The photo turned counterclockwise by one or three right angles. */

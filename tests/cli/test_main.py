@@ -217,7 +217,7 @@ def test_rejects_missing_or_damaged_models_photos_and_detectors(
     assert_fails(familiar("verify", photo, tmp_path / "gone.png", "--model", mean_color_bundle), "gone.png")
     assert_fails(familiar("evaluate", mean_color_bundle, tmp_path / "gone", "-o", tmp_path / "e"), "gone")
     answer = familiar("verify", photo, photo, "--model", mean_color_bundle, "--detector", "dog-nose")
-    assert_fails(answer, "dog-nose", "haar")
+    assert_fails(answer, "dog-nose", "yunet")
 
 
 def test_error_message_is_one_line_for_any_file_name(familiar: Familiar, mean_color_bundle: Path, tmp_path: Path):
@@ -241,7 +241,7 @@ def test_embed_crops_by_detector_and_fails_without_detection(
     assert answer.code == 0, answer.err
     with np.load(tmp_path / "v.npz") as stored:
         np.testing.assert_allclose(stored["embeddings"], [[0, 0, 1]], atol=1e-6)
-    lost = familiar("embed", path, "--model", mean_color_bundle, "--detector", "haar", "--output", tmp_path / "n.npz")
+    lost = familiar("embed", path, "--model", mean_color_bundle, "--detector", "pets", "--output", tmp_path / "n.npz")
     assert_fails(lost, "nothing was written")
     assert not (tmp_path / "n.npz").exists()
 

@@ -28,7 +28,7 @@ class ColoredSquares:
 
 @pytest.fixture(autouse=True)
 def detector(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(DETECTORS, "haar", DetectorSpec("colored squares", ColoredSquares))
+    monkeypatch.setitem(DETECTORS, "squares", DetectorSpec("colored squares", ColoredSquares))
 
 
 def photo_of(path: Path, *colors: tuple[int, int, int]) -> Path:
@@ -49,7 +49,7 @@ def couple(tmp_path: Path) -> Path:
 
 
 def test_verify_says_which_face_it_took(familiar: Familiar, group: Path, couple: Path, mean_color_bundle: Path):
-    answer = familiar("verify", group, couple, "--model", mean_color_bundle, "--detector", "haar", "--json")
+    answer = familiar("verify", group, couple, "--model", mean_color_bundle, "--detector", "squares", "--json")
     assert answer.code == 0
     document = json.loads(answer.out)
     assert document["similarity"] < 0.3  # blue and red
@@ -67,24 +67,24 @@ def test_verify_compares_chosen_faces(
     chosen: tuple[int, ...], same: bool, familiar: Familiar, group: Path, couple: Path, mean_color_bundle: Path
 ):
     options = [word for number in chosen for word in ("--face", number)]
-    answer = familiar("verify", group, couple, "-m", mean_color_bundle, "--detector", "haar", "--json", *options)
+    answer = familiar("verify", group, couple, "-m", mean_color_bundle, "--detector", "squares", "--json", *options)
     assert json.loads(answer.out)["same"] is same
     faces = (chosen[0], chosen[-1])
     assert [line.split(": ")[1][:11] for line in answer.err.splitlines()] == [
         f"face {faces[0]} of 3",
         f"face {faces[1]} of 2",
     ]
-    result = verify(group, couple, mean_color_bundle, detector="haar", faces=faces)
+    result = verify(group, couple, mean_color_bundle, detector="squares", faces=faces)
     assert result.similarity == pytest.approx(json.loads(answer.out)["similarity"], abs=1e-5)
 
 
 def test_verify_is_silent_about_photos_with_one_face(familiar: Familiar, tmp_path: Path, mean_color_bundle: Path):
     photo = photo_of(tmp_path / "one.png", RED)
-    assert familiar("verify", photo, photo, "-m", mean_color_bundle, "--detector", "haar").err == ""
+    assert familiar("verify", photo, photo, "-m", mean_color_bundle, "--detector", "squares").err == ""
 
 
 def test_verify_rejects_missing_faces(familiar: Familiar, group: Path, couple: Path, mean_color_bundle: Path):
-    words = ("verify", group, couple, "--model", mean_color_bundle, "--detector", "haar")
+    words = ("verify", group, couple, "--model", mean_color_bundle, "--detector", "squares")
     wrong = familiar(*words, "--face", 3)
     assert (wrong.code, wrong.err) == (1, f"familiar: {couple}: has 2 faces, so there is no face 3\n")
     assert familiar(*words, "--face", 0).code == 2
@@ -98,7 +98,7 @@ def test_verify_rejects_missing_faces(familiar: Familiar, group: Path, couple: P
 
 def test_gallery_commands_take_chosen_face(familiar: Familiar, group: Path, tmp_path: Path, mean_color_bundle: Path):
     reds = [photo_of(tmp_path / f"{shade}.png", (shade, 20, 20)) for shade in (200, 220)]
-    album, words = tmp_path / "album", ("--model", mean_color_bundle, "--detector", "haar")
+    album, words = tmp_path / "album", ("--model", mean_color_bundle, "--detector", "squares")
     assert familiar("gallery", "enroll", album, *reds, *words).code == 0
     assert familiar("gallery", "split", album, 1, 2, "--name", "Rosa").code == 0
     for face, same in ((1, True), (2, False), (None, False)):
@@ -106,9 +106,9 @@ def test_gallery_commands_take_chosen_face(familiar: Familiar, group: Path, tmp_
         answer = familiar("gallery", "verify", album, group, "Rosa", *words, *options, "--json")
         assert json.loads(answer.out)["same"] is same
         with Gallery.open(album, mean_color_bundle) as gallery:
-            assert gallery.verify(group, "Rosa", detector="haar", face=face).same is same
-            (match,) = gallery.identify(group, k=1, detector="haar", face=face)
-            (hit,) = gallery.search(group, k=1, detector="haar", face=face)
+            assert gallery.verify(group, "Rosa", detector="squares", face=face).same is same
+            (match,) = gallery.identify(group, k=1, detector="squares", face=face)
+            (hit,) = gallery.search(group, k=1, detector="squares", face=face)
             assert (match.best > 0.9, hit.similarity > 0.9) == (same, same)
         assert answer.err == f"{group}: face {face or 3} of 3, counted from the left; --face N chooses another\n"
         answer = familiar("gallery", "search", album, group, *words, *options, "--json")

@@ -1,4 +1,3 @@
-import math
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -6,14 +5,12 @@ from pathlib import Path
 import cv2
 import numpy as np
 import pytest
-from cv2.data import haarcascades
 
 from familiar.core.errors import BadDetector
 from familiar.core.types import Photo
-from familiar.detection.alignment import similarity_transform, template_px
 from familiar.detection.detector import Detector
 from familiar.detection.detectors import DETECTORS, build_detector
-from familiar.detection.opencv import HaarFaces, _ModelPool
+from familiar.detection.opencv import YuNetFaces, _ModelPool
 from familiar.photos.decoding import load_photo
 
 pytestmark = pytest.mark.slow
@@ -36,20 +33,18 @@ def yunet_file(shared_data: Path) -> Path:
 # By name
 
 
-@pytest.mark.parametrize("name", ["none", "center", "pets", "auto", "haar", "haar-arcface", "haar-cat"])
+@pytest.mark.parametrize("name", ["none", "center", "pets", "auto"])
 def test_detectors_are_built_by_name(name: str) -> None:
     assert isinstance(build_detector(name), Detector)
 
 
 def test_every_detector_has_a_description() -> None:
-    assert set(DETECTORS) == {"none", "center", "pets", "auto", "haar", "haar-arcface", "haar-cat", "yunet"}
+    assert set(DETECTORS) == {"none", "center", "pets", "auto", "yunet"}
     assert all(spec.description for spec in DETECTORS.values())
 
 
 def test_rejects_unknown_name_and_lists_detectors() -> None:
-    with pytest.raises(
-        BadDetector, match="'mtcnn'; there are: none, center, pets, auto, haar, haar-arcface, haar-cat, yunet"
-    ):
+    with pytest.raises(BadDetector, match="'mtcnn'; there are: none, center, pets, auto, yunet"):
         build_detector("mtcnn")
 
 
@@ -71,9 +66,9 @@ def test_rejects_corrupt_yunet_file(content: bytes, tmp_path: Path) -> None:
         build_detector("yunet", path)
 
 
-def test_rejects_model_file_for_haar(tmp_path: Path) -> None:
-    with pytest.raises(BadDetector, match="haar detector takes no model file"):
-        build_detector("haar", tmp_path / "model.onnx")
+def test_rejects_model_file_for_a_detector_of_the_package(tmp_path: Path) -> None:
+    with pytest.raises(BadDetector, match="pets detector takes no model file"):
+        build_detector("pets", tmp_path / "model.onnx")
 
 
 # Without a detector
@@ -104,12 +99,6 @@ def test_center_detector_returns_largest_centered_square(size_px: tuple[int, int
 # Photos without faces
 
 
-@pytest.mark.parametrize("name", ["haar", "haar-arcface", "haar-cat"])
-@pytest.mark.parametrize("size_px", [(1, 1), (3, 2), (4000, 1), (1, 4000), (300, 200), (3000, 2000)])
-def test_haar_returns_no_detection_on_blank_photo(name: str, size_px: tuple[int, int]) -> None:
-    assert build_detector(name).detect(blank(*size_px)) == []
-
-
 @pytest.mark.shared_data
 @pytest.mark.parametrize("size_px", [(1, 1), (3, 2), (4000, 1), (1, 4000), (1280, 1), (300, 200), (3000, 2000)])
 def test_yunet_returns_no_detection_on_blank_photo(size_px: tuple[int, int], yunet_file: Path) -> None:
@@ -128,65 +117,27 @@ def test_yunet_keeps_no_state_between_photos(yunet_file: Path) -> None:
         assert used.detect(photo) == build_detector("yunet", yunet_file).detect(photo) == []
 
 
-def test_threads_detect_at_the_same_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each thread waits inside OpenCV's call until the other is there too, each in a cascade of its own."""
-    detector = HaarFaces("haarcascade_frontalface_default.xml")
+def test_threads_detect_at_the_same_time() -> None:
+    """Each thread waits inside OpenCV's call until the other is there too, each in a network of its own."""
     both, used = threading.Barrier(2, timeout=30), set[int]()
 
-    class WaitingCascade:
-        def detectMultiScale3(self, *_: object, **__: object) -> tuple[tuple[()], tuple[()], tuple[()]]:  # noqa: N802
+    class WaitingNetwork:
+        def setInputSize(self, _: object) -> None:  # noqa: N802
+            pass
+
+        def detect(self, _: object) -> tuple[int, None]:
             used.add(id(self))
             both.wait()
-            return (), (), ()
+            return 1, None
 
-    monkeypatch.setattr(detector, "_cascades", _ModelPool(WaitingCascade))
+    detector = YuNetFaces.__new__(YuNetFaces)
+    detector._networks = _ModelPool(WaitingNetwork)
     with ThreadPoolExecutor(2) as pool:
         assert list(pool.map(detector.detect, [blank(64, 64)] * 4)) == [[]] * 4
-    assert len(used) == 2  # a cascade is used again
-
-
-def test_larger_face_comes_before_sharper_bystander(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Cascade:
-        def detectMultiScale3(self, *_: object, **__: object) -> tuple[object, object, object]:  # noqa: N802
-            return [(0, 0, 10, 10), (20, 20, 40, 40)], (1, 1), (8.0, 4.0)
-
-    detector = HaarFaces("haarcascade_frontalface_default.xml")
-    monkeypatch.setattr(detector, "_cascades", _ModelPool(Cascade))
-    first, second = detector.detect(blank(64, 64))
-    assert (first.box_xyxy_px, second.box_xyxy_px) == ((20, 20, 60, 60), (0, 0, 10, 10))
-    assert first.score < second.score
-
-
-def test_moved_boxes_keep_center_column_and_shape(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Cascade:
-        def detectMultiScale3(self, *_: object, **__: object) -> tuple[object, object, object]:  # noqa: N802
-            return [(100, 200, 400, 400)], (1,), (8.0,)
-
-    detector = HaarFaces("haarcascade_frontalface_default.xml", lowered=-0.1, enlarged=1.5)
-    monkeypatch.setattr(detector, "_cascades", _ModelPool(Cascade))
-    (face,) = detector.detect(blank(800, 800))
-    assert face.box_xyxy_px == (0, 60, 600, 660)  # center (300, 400) raised by 40; side 400 -> 600
+    assert len(used) == 2  # a network is used again
 
 
 # Real photos
-
-
-@pytest.mark.shared_data
-def test_haar_boxes_fit_crops_by_landmarks_on_lfw(shared_data: Path, yunet_file: Path) -> None:
-    """Compare centers and sides with those of the square that YuNet's landmarks give."""
-    haar, yunet = build_detector("haar-arcface"), build_detector("yunet", yunet_file)
-    differences: list[tuple[float, ...]] = []
-    for path in every_nth(shared_data / "lfw_photos_devtest", 30):
-        photo = load_photo(path)
-        faces, best = haar.detect(photo), yunet.detect(photo)[0]
-        if faces and best.landmarks_px is not None:
-            matrix = similarity_transform(best.landmarks_px, template_px(112, 0.0))
-            side = 112 / math.sqrt(np.linalg.det(matrix[:, :2]))
-            center = np.linalg.solve(matrix[:, :2], np.array([56, 56]) - matrix[:, 2])
-            x_min, y_min, x_max, y_max = faces[0].box_xyxy_px
-            x, y = (center - [(x_min + x_max) / 2, (y_min + y_max) / 2]) / side
-            differences.append((x, y, (x_max - x_min) / side - 1))
-    assert np.abs(np.median(differences, axis=0)).max() < 0.05
 
 
 @pytest.mark.shared_data
@@ -206,7 +157,7 @@ def test_yunet_landmarks_are_plausible_on_lfw(shared_data: Path, yunet_file: Pat
 
 
 @pytest.mark.shared_data
-@pytest.mark.parametrize("name", ["haar", "yunet"])
+@pytest.mark.parametrize("name", ["auto", "yunet"])
 def test_detections_are_sorted_by_score_x_area_and_deterministic(
     name: str, shared_data: Path, yunet_file: Path
 ) -> None:
@@ -223,19 +174,17 @@ def test_detections_are_sorted_by_score_x_area_and_deterministic(
 
 
 @pytest.mark.shared_data
-@pytest.mark.parametrize("name", ["haar", "yunet"])
-def test_huge_photo_detections_use_original_pixels(name: str, shared_data: Path, yunet_file: Path) -> None:
+def test_huge_photo_detections_use_original_pixels(shared_data: Path, yunet_file: Path) -> None:
     rgb_u8 = load_photo(every_nth(shared_data / "lfw_photos_devtest", 30)[1]).rgb_u8
     scene = np.full((600, 1280, 3), 90, np.uint8)
     scene[200:392, 700:892] = rgb_u8
     huge = cv2.resize(scene, None, fx=3, fy=3, interpolation=cv2.INTER_CUBIC)
-    detector = build_detector(name, yunet_file if name == "yunet" else None)
+    detector = build_detector("yunet", yunet_file)
     small_best = detector.detect(Photo(scene, "scene", (1280, 600)))[0]
     huge_best = detector.detect(Photo(huge, "huge", (3840, 1800)))[0]
     # Interpolation moves boxes by a few pixels at the search size, three times as many in the photo.
     np.testing.assert_allclose(np.array(huge_best.box_xyxy_px) / 3, small_best.box_xyxy_px, atol=5)
-    if name == "yunet":
-        np.testing.assert_allclose(huge_best.landmarks_px / 3, small_best.landmarks_px, atol=2)
+    np.testing.assert_allclose(huge_best.landmarks_px / 3, small_best.landmarks_px, atol=2)
 
 
 @pytest.mark.shared_data
@@ -250,41 +199,3 @@ def test_yunet_matches_opencv_reference(shared_data: Path, yunet_file: Path) -> 
         assert best.box_xyxy_px == (x, y, x + width, y + height)
         assert best.score == row[14]
         np.testing.assert_array_equal(best.landmarks_px, row[4:14].reshape(5, 2))
-
-
-@pytest.mark.shared_data
-def test_haar_matches_opencv_cascade_on_luma(shared_data: Path) -> None:
-    cascade = cv2.CascadeClassifier(haarcascades + "haarcascade_frontalface_default.xml")
-    detector = build_detector("haar")
-    for path in every_nth(shared_data / "lfw_photos_devtest", 5):
-        photo = load_photo(path)
-        luma = (photo.rgb_u8 @ np.array([0.299, 0.587, 0.114])).round().astype(np.uint8)  # ITU-R BT.601
-        boxes = cascade.detectMultiScale(luma, scaleFactor=1.1, minNeighbors=3, minSize=(6, 6))
-        expected = {(x, y, x + width, y + height) for x, y, width, height in boxes.tolist()}
-        assert {face.box_xyxy_px for face in detector.detect(photo)} == expected
-
-
-@pytest.mark.shared_data
-def test_haar_detects_most_lfw_faces(shared_data: Path) -> None:
-    detector = build_detector("haar")
-    paths = every_nth(shared_data / "lfw_photos_devtest", 30)
-    detections = [detector.detect(load_photo(path)) for path in paths]
-    assert sum(map(bool, detections)) >= 28
-    centered = [(96 - 45 < np.mean(faces[0].box_xyxy_px[::2]) < 96 + 45) for faces in detections if faces]
-    assert np.mean(centered) > 0.9
-
-
-@pytest.mark.exhaustive
-@pytest.mark.shared_data
-def test_haar_cat_detects_at_least_a_third_of_cats(shared_data: Path) -> None:
-    detector = build_detector("haar-cat")
-    hits = 0
-    for path in every_nth(shared_data / "cats23_gpriamo", 30):
-        rgb_u8 = cv2.copyMakeBorder(load_photo(path).rgb_u8, 40, 40, 40, 40, cv2.BORDER_CONSTANT, value=(128,) * 3)
-        hits += bool(detector.detect(Photo(rgb_u8, path, rgb_u8.shape[1::-1])))
-    assert hits >= 10
-
-
-def test_rejects_missing_cascade() -> None:
-    with pytest.raises(BadDetector, match=r"nosuch\.xml: OpenCV cannot read"):
-        HaarFaces("nosuch.xml")

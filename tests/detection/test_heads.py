@@ -154,20 +154,18 @@ def test_photo_without_heads_is_looked_at_on_its_side(detector_looking, turns: i
     pixels = np.zeros((200, 320, 3), np.uint8)
     box = (260, 20, 310, 80) if turns == 1 else (10, 20, 60, 80)
     pixels[box[1] : box[3], box[0] : box[2], 0] = 255
-    red = [0, 0]
 
     def says(shown: np.ndarray) -> list:
         if shown.shape[0] <= shown.shape[1]:
             return []
         rows, columns = np.nonzero(shown[..., 0] > 128)
-        red[:] = rows.min(), columns.min()
-        if rows.max() > 160:
+        if rows.max() > shown.shape[0] / 2:
             return []
         return [((columns.min(), rows.min(), columns.max() + 1, rows.max() + 1), CAT)]
 
     detector, shown = detector_looking(says)
     (head,) = detector.detect(Photo(pixels, "on its side", (320, 200)))
-    assert len(shown) == 3
+    assert [max(each.shape) for each in shown] == [320, 224, 320, 416, 320, 416]
     assert head.box_xyxy_px == box
     left, top, right, bottom = box
     width, height = right - left, bottom - top
@@ -177,14 +175,82 @@ def test_photo_without_heads_is_looked_at_on_its_side(detector_looking, turns: i
     np.testing.assert_allclose(head.landmarks_px, across, rtol=1e-5)
 
 
-@pytest.mark.parametrize(("score", "expected"), [(0.8, False), (0.9, True)])
-def test_heads_on_their_side_must_be_surer(detector_looking, score: float, expected: bool) -> None:
-    """A person found upright is no reason to look again, even if pets are looked for."""
-    detector, _ = detector_looking(lambda shown: [((9, 9, 60, 60), (0, score, 0))] if shown.shape[0] > 250 else [])
-    assert bool(detector.detect(photo_of(320, 200))) == expected
+def side_look(shown: np.ndarray, first: float, second: float) -> list:
+    """Say that there is a dog in photos that are higher than wide, with another score at the larger size."""
+    if shown.shape[0] <= shown.shape[1]:
+        return []
+    scale, score = (1, first) if shown.shape[0] == 320 else (416 / 320, second)
+    return [((9 * scale, 9 * scale, 60 * scale, 60 * scale), (0, score, 0))]
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "expected"), [(0.7, 0.7, []), (0.9, 0.5, []), (0.9, 0.7, [0.8]), (0.9, 0, [])]
+)
+def test_heads_on_their_side_must_be_surer(detector_looking, first: float, second: float, expected: list) -> None:
+    """Their score is the mean of two looks."""
+    detector, _ = detector_looking(lambda shown: side_look(shown, first, second))
+    assert [head.score for head in detector.detect(photo_of(320, 200))] == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(("upright", "expected", "runs"), [(0.6, "dog", 5), (0.74, "cat", 5), (0.76, "cat", 1)])
+def test_photo_is_turned_if_its_heads_are_much_surer_then(
+    detector_looking, upright: float, expected: str, runs: int
+) -> None:
+    """The dog on its side has a score of .8: enough against a cat of .6, not against one of .74."""
+
+    def says(shown: np.ndarray) -> list:
+        return side_look(shown, 0.8, 0.8) or [((100, 60, 160, 120), (upright, 0, 0))]
+
+    detector, shown = detector_looking(says)
+    assert [head.label for head in detector.detect(photo_of(320, 200))] == [expected]
+    assert len(shown) == runs
+
+
+def test_sure_person_is_no_reason_to_look_again(detector_looking) -> None:
+    """Even if pets are looked for."""
     detector, shown = detector_looking(lambda _: [((9, 9, 60, 60), PERSON)])
     assert detector.detect(photo_of(320, 200)) == []
     assert len(shown) == 1
+
+
+@pytest.mark.parametrize(("side", "expected"), [(150, 1), (90, 0)])
+def test_head_that_fills_the_photo_is_found_in_a_smaller_copy(detector_looking, side: int, expected: int) -> None:
+    """There, smaller heads are not: they would have been found at the first look."""
+    detector, _ = detector_looking(
+        lambda shown: [((20, 20, 20 + side, 20 + side), CAT)] if max(shown.shape) == 224 else []
+    )
+    heads = detector.detect(photo_of(448, 448))
+    assert [head.box_xyxy_px for head in heads] == [(40, 40, 40 + 2 * side, 40 + 2 * side)] * expected
+
+
+@pytest.mark.parametrize("corner", [(400, 300), (-20, -10), (1140, 840)])
+def test_landmarks_of_a_person_are_those_of_two_enlarged_looks(detector_looking, corner: tuple[int, int]) -> None:
+    """The face reaches over the photo's edges, too. In the mirror image the left eye is the right one."""
+    x, y = corner
+    box = tuple(np.clip((x, y, x + 80, y + 80), 0, (1200, 900, 1200, 900)).tolist())
+    side, middle_xy = 1.5 * max(box[2] - box[0], box[3] - box[1]), np.array([box[0] + box[2], box[1] + box[3]]) / 2
+
+    def says(shown: np.ndarray) -> list:
+        if max(shown.shape) == 320:
+            return [(tuple(value * 320 / 1200 for value in box), PERSON)]
+        return [((30, 40, 130, 140), PERSON)]
+
+    detector, shown = detector_looking(says)
+    detector.labels = frozenset(LABELS)
+    (face,) = detector.detect(photo_of(1200, 900))
+    assert [max(each.shape) for each in shown] == [320, 160, 160]
+    points = landmarks_in((30, 40, 130, 140))
+    mirrored = np.array([160, 0]) + points[[1, 0, 2, 4, 3]] * (-1, 1)
+    expected = (points + mirrored) / 2 * side / 160 + middle_xy - side / 2
+    np.testing.assert_allclose(face.landmarks_px, expected, atol=1)
+    assert face.box_xyxy_px == pytest.approx(box, abs=1e-3)
+
+
+def test_person_who_is_not_seen_enlarged_has_the_landmarks_of_the_first_look(detector_looking) -> None:
+    detector, _ = detector_looking(lambda shown: [((80, 80, 160, 160), PERSON)] if max(shown.shape) == 320 else [])
+    detector.labels = frozenset(LABELS)
+    (face,) = detector.detect(photo_of(320, 240))
+    np.testing.assert_allclose(face.landmarks_px, landmarks_in((80, 80, 160, 160)), rtol=1e-6)
 
 
 def test_low_scores_are_no_heads(detector_saying: Callable[..., HeadDetector]) -> None:

@@ -25,10 +25,10 @@ class Saying:
         return self.detections
 
 
-def both(heads: Saying, people: Saying, *, has_yunet: bool) -> PetsAndPeople:
+def both(heads: Saying, people: Saying) -> PetsAndPeople:
     detector = PetsAndPeople.__new__(PetsAndPeople)
     detector._heads = heads  # pyright: ignore[reportAttributeAccessIssue]
-    detector._people, detector._has_yunet = people, has_yunet
+    detector._people = people  # pyright: ignore[reportAttributeAccessIssue]
     return detector
 
 
@@ -36,19 +36,8 @@ def test_face_on_a_pets_head_is_no_person() -> None:
     """YuNet finds the faces of dogs."""
     on_cat = Face((15.0, 20.0, 45.0, 55.0), None, 0.95, label="person")
     bystander = Face((200.0, 10.0, 280.0, 90.0), None, 0.8, label="person")
-    assert both(Saying(CAT), Saying(on_cat, bystander), has_yunet=True).detect(CANVAS) == [bystander, CAT]
-    assert both(Saying(), Saying(on_cat), has_yunet=True).detect(CANVAS) == [on_cat]
-
-
-def test_without_yunet_haar_gives_the_boxes_of_people() -> None:
-    """Only where there is a person: Haar finds faces in wallpapers, too."""
-    person = Face((200.0, 10.0, 280.0, 90.0), None, 0.8, label="person")
-    other = Face((100.0, 10.0, 140.0, 60.0), None, 0.7, label="person")
-    haar_box = Face((205.0, 15.0, 275.0, 85.0), None, 0.6, label="person")
-    wallpaper = Face((60.0, 70.0, 90.0, 99.0), None, 0.9, label="person")
-    heads, faces = Saying(CAT, person, other), Saying(wallpaper, haar_box)
-    assert both(heads, faces, has_yunet=False).detect(CANVAS) == [haar_box, CAT, other]
-    assert both(Saying(CAT), Saying(wallpaper), has_yunet=False).detect(CANVAS) == [CAT]
+    assert both(Saying(CAT), Saying(on_cat, bystander)).detect(CANVAS) == [bystander, CAT]
+    assert both(Saying(), Saying(on_cat)).detect(CANVAS) == [on_cat]
 
 
 @pytest.fixture
@@ -74,4 +63,5 @@ def test_finds_a_cat_a_dog_and_a_person(has_yunet: bool, shared_data: Path, fold
         (folder_of_models / PUBLISHED_FILES["yunet"].name).symlink_to(yunet)
     detections = sorted(build_detector("auto").detect(photo_of_three(shared_data)), key=lambda each: each.box_xyxy_px)
     assert [each.label for each in detections] == ["cat", "dog", "person"]
-    assert (detections[2].landmarks_px is not None) == has_yunet
+    assert detections[2].landmarks_px is not None
+    assert len(detections[2].landmarks_px) == 5

@@ -85,9 +85,6 @@ def run(line: str) -> str:
         arguments += ["--set", "budget.epochs=1"]
     if arguments[0] == "export":  # a network of one epoch loses more than is allowed
         arguments += ["--max-auc-drop", "1", "--max-recall-drop", "1"]
-    if "haar-cat" in arguments:  # the drawn cats are faces already
-        index = arguments.index("--detector")
-        del arguments[index : index + 2]
     if arguments[0] == "verify" and "person-nano" in arguments:  # the drawn cats are no people
         arguments += ["--detector", "none"]
     if arguments[0] == "serve" or "--interactive" in arguments:

@@ -11,7 +11,7 @@ from familiar.core.errors import BadBundle, FamiliarError, UnreadablePhoto
 from familiar.core.types import Crop, Photo
 from familiar.detection.detectors import CenterSquare
 from familiar.detection.faces import crop_photo
-from familiar.detection.opencv import HaarFaces
+from familiar.detection.heads import HeadDetector
 from familiar.embedding import bundle as bundle_format
 from familiar.embedding.bundle import load_bundle, serialize_bundle
 from familiar.embedding.embedder import Embedder
@@ -171,7 +171,7 @@ def test_skips_unreadable_photos(embedder: Embedder, tmp_path: Path):
 
 def test_skips_photo_without_face_by_name(embedder: Embedder, tmp_path: Path):
     path = save_photo(Photo(color(9, 9, 9, size=80), "drawn", (80, 80)), tmp_path / "wall.png")
-    embedded = embed_photos(embedder, [path], HaarFaces("haarcascade_frontalface_default.xml"))
+    embedded = embed_photos(embedder, [path], HeadDetector())
     assert len(embedded.rows) == 0
     assert "wall.png" in str(embedded.skipped[0])
 

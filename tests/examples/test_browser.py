@@ -503,9 +503,9 @@ def test_missing_detector_is_reported_and_photos_are_taken_whole(
 def test_detector_that_browsers_lack_is_reported_and_photos_are_taken_whole(
     opened: Page, make_bundle: MakeBundle, photos: list[Path]
 ):
-    bundle = make_bundle("haar", detector="haar")
+    bundle = make_bundle("center", detector="center")
     choose_bundle(opened, bundle)
-    warning = opened.get_by_text("“haar”")
+    warning = opened.get_by_text("“center”")
     expect(warning).to_be_visible()
     expect(warning).to_contain_text("does not exist in a browser: photos are taken whole")
     choose_photos(opened, photos)

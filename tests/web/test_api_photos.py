@@ -172,7 +172,7 @@ def test_verify_uses_gallery_calibration(client: TestClient, folder: Path, photo
 
 
 def test_no_face_error_names_uploaded_file(settings: Settings, photos: list[Path]):
-    app = make_app(Service(dataclasses.replace(settings, detector="haar")))
+    app = make_app(Service(dataclasses.replace(settings, detector="auto")))
     with TestClient(app, **PROGRAM) as client:
         answer = client.post("/api/v1/search/photo", files=sent(photos[0], field="photo"))
         assert (answer.status_code, answer.json()["type"]) == (422, "urn:familiar:problem:no-face-found")

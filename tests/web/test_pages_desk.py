@@ -138,9 +138,9 @@ def test_bad_photo_among_several_is_left_out_and_counted(serving: Callable[..., 
 
 
 def test_photos_without_a_face_are_not_stored(serving: Callable[..., TestClient], folder: Path, photo: Path):
-    client = serving(detector="haar-cat")  # which does not take a red square for a cat
+    client = serving(detector="pets")  # which does not take a red square for a cat
     answer = enter(client, photo)
-    assert (answer.status_code, "no head of a cat was found" in answer.text) == (422, True)
+    assert (answer.status_code, "no head of a cat or dog was found" in answer.text) == (422, True)
     assert not list((folder / "uploads").rglob("*.png"))
 
 

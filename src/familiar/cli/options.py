@@ -187,7 +187,7 @@ detector_options = all_of(
     click.option(
         "--detector",
         help="pets (cats and dogs), auto (pets and people), none (photos are cropped already), center (the central "
-        "square), haar, haar-arcface, haar-cat or yunet. [default: the gallery's, or the model's]",
+        "square) or yunet. [default: the gallery's, or the model's]",
     ),
     click.option("--detector-model", type=FILE, help="ONNX file of YuNet. [default: the downloaded one]"),
     max_megapixels_option,

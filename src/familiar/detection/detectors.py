@@ -11,7 +11,7 @@ from familiar.core.published_files import published_path
 from familiar.core.types import LABELS, Box, Face, Label, Photo
 from familiar.detection.detector import Detector
 from familiar.detection.heads import PETS, HeadDetector
-from familiar.detection.opencv import HaarFaces, YuNetFaces, haar_people, haar_people_as_arcface
+from familiar.detection.opencv import YuNetFaces
 from familiar.detection.pets_and_people import PetsAndPeople
 
 log = logging.getLogger(__name__)
@@ -92,17 +92,6 @@ DETECTORS: dict[str, DetectorSpec] = {
         PetsAndPeople,
         frozenset(LABELS),
     ),
-    "haar": DetectorSpec("people's faces, boxes only; built in", haar_people, PEOPLE),
-    "haar-arcface": DetectorSpec(
-        "the same, with boxes moved and enlarged to what ArcFace's crops show; built in",
-        haar_people_as_arcface,
-        PEOPLE,
-    ),
-    "haar-cat": DetectorSpec(
-        "cats' frontal faces, boxes only, finds about half; built in",
-        lambda: HaarFaces("haarcascade_frontalcatface_extended.xml", label="cat"),
-        frozenset({"cat"}),
-    ),
     "yunet": DetectorSpec(
         "people's faces with landmarks; needs its ONNX file", YuNetFaces, PEOPLE, needs_model_file=True
     ),
@@ -141,7 +130,7 @@ def build_detector(name: str, model_path: Path | None = None) -> Detector:
     """Build a detector of `DETECTORS`.
 
     Args:
-        name: one of its keys, such as "haar".
+        name: one of its keys, such as "pets".
         model_path: ONNX file of a detector that needs one ("yunet"); None: the downloaded one.
 
     Raises:

@@ -27,9 +27,17 @@ CLOSER_SHARE, CLOSER_SIDES_PX = 2 / 15, (480, 1024)
 # Longer sides of heads, in long sides of the photo. The first look takes whole pets for smaller heads; the closer one
 # takes parts of larger heads for heads.
 MIN_FIRST_HEAD, MAX_CLOSER_HEAD = 1 / 8, 1 / 5
-MIN_TURNED_SCORE = 0.85  # on their sides, other animals look like pets more often
+# Where nothing is found, a smaller copy shows heads that fill the photo, at sizes that the network knows better.
+SMALLER_SIDE_PX, MIN_SMALLER_HEAD = 224, 0.3  # of the photo's area
+# Below `SURE_SCORE` a photo may lie on its side, though no EXIF data say so: then its heads have a score that is higher
+# by `TURNED_GAIN`, the mean of two looks. On their sides, other animals look like pets more often.
+SURE_SCORE, MIN_TURNED_SCORE, TURNED_GAIN = 0.75, 0.75, 0.1
+TURNED_SIDES_PX = (SEARCH_SIDE_PX, 416)
+# A person's landmarks are those of the face enlarged, the mean with its mirror image.
+PERSON_CUT, PERSON_SIDE_PX = 1.5, 160  # in sides of the head
 SAME_HEAD_IOU = 0.45  # two boxes that overlap by more are one head
 PET_LANDMARKS = 3  # the first of a person's five
+MIRRORED = [1, 0, 2, 4, 3]  # a person's landmarks, as they follow in the mirror image
 MIN_EYE_DISTANCE = 0.15  # in widths of the box; in profile one eye is hidden
 
 
@@ -80,8 +88,13 @@ class HeadDetector:
         if closer_px:
             heads = _combine(heads, self._look(rgb_u8, closer_px, photo.size_px), max(photo.size_px))
         if not heads:
-            heads = self._look_at_turned(rgb_u8, photo.size_px)
-        return sort_best_first(head for head in heads if head.label in self.labels)
+            least_px = MIN_SMALLER_HEAD * photo.size_px[0] * photo.size_px[1]
+            smaller = self._look(rgb_u8, SMALLER_SIDE_PX, photo.size_px)
+            heads = [head for head in smaller if head.box_xyxy_px.area >= least_px]
+        if _best_score(heads) < SURE_SCORE:
+            heads = self._look_at_turned(rgb_u8, photo.size_px, _best_score(heads)) or heads
+        heads = [head for head in heads if head.label in self.labels]
+        return sort_best_first(self._aligned(head, photo) if head.label == "person" else head for head in heads)
 
     def _look(self, rgb_u8: UInt8[np.ndarray, "h w 3"], side_px: int, photo_size_px: tuple[int, int]) -> list[Face]:
         """Find the heads of all labels in a photo, which may have been made smaller, at a long side of `side_px`."""
@@ -100,15 +113,40 @@ class HeadDetector:
             heads.append(Face(Box(*boxes[cell].tolist()), landmarks, min(float(best[cell]), 1.0), label=label))
         return heads
 
-    def _look_at_turned(self, rgb_u8: UInt8[np.ndarray, "h w 3"], photo_size_px: tuple[int, int]) -> list[Face]:
-        """Find heads in a photo that lies on its side, though no EXIF data say so, in the better direction."""
+    def _look_at_turned(
+        self, rgb_u8: UInt8[np.ndarray, "h w 3"], photo_size_px: tuple[int, int], upright_score: float
+    ) -> list[Face]:
+        """Find heads in a photo that lies on its side, in the better direction; empty if upright it is as good."""
         width, height = photo_size_px
+        least = max(MIN_TURNED_SCORE, upright_score + TURNED_GAIN)
         directions: list[list[Face]] = []
         for turns in (1, 3):
-            heads = self._look(np.rot90(rgb_u8, turns), self._search_side_px, (height, width))
-            sure = [head for head in heads if head.score >= MIN_TURNED_SCORE]
-            directions.append([_turned_back(head, turns, photo_size_px) for head in sure])
-        return max(directions, key=lambda heads: max((head.score for head in heads), default=0.0))
+            first, second = (
+                self._look(np.rot90(rgb_u8, turns), side_px, (height, width)) for side_px in TURNED_SIDES_PX
+            )
+            heads = [replace(head, score=(head.score + _score_on(head, second)) / 2) for head in first]
+            directions.append([_turned_back(head, turns, photo_size_px) for head in heads if head.score >= least])
+        return max(directions, key=_best_score)
+
+    def _aligned(self, person: Face, photo: Photo) -> Face:
+        """Return a person's face with landmarks that are found in an enlarged cut of the photo, where they are."""
+        left, top, right, bottom = person.box_xyxy_px
+        side_px = max(1, round(PERSON_CUT * _side_px(person)))
+        x, y = round((left + right - side_px) / 2), round((top + bottom - side_px) / 2)
+        cut = _cut(photo.rgb_u8, x, y, side_px)
+        views: list[Float32[np.ndarray, "5 2"]] = []
+        for mirrored in (False, True):
+            heads = self._look(cut[:, ::-1] if mirrored else cut, PERSON_SIDE_PX, (side_px, side_px))
+            middle = Box(side_px / 3, side_px / 3, side_px * 2 / 3, side_px * 2 / 3)
+            face = next(
+                (head for head in heads if head.label == "person" and head.box_xyxy_px.is_same_face(middle)), None
+            )
+            if face is None or face.landmarks_px is None:
+                return person
+            points = face.landmarks_px
+            views.append(np.array([side_px, 0], np.float32) + points[MIRRORED] * (-1, 1) if mirrored else points)
+        landmarks = np.mean(views, axis=0) + np.array([x, y])
+        return replace(person, landmarks_px=landmarks.astype(np.float32))
 
 
 def closer_side_px(photo_size_px: tuple[int, int]) -> int | None:
@@ -128,6 +166,23 @@ def _combine(first: Iterable[Face], closer: Iterable[Face], photo_side_px: int) 
 
 def _side_px(head: Face) -> float:
     return max(head.box_xyxy_px.width, head.box_xyxy_px.height)
+
+
+def _best_score(heads: Iterable[Face]) -> float:
+    return max((head.score for head in heads), default=0.0)
+
+
+def _score_on(head: Face, others: Iterable[Face]) -> float:
+    """Return the best score of other heads in the same place; 0: there is none."""
+    return _best_score(other for other in others if other.box_xyxy_px.is_same_face(head.box_xyxy_px))
+
+
+def _cut(rgb_u8: UInt8[np.ndarray, "h w 3"], x: int, y: int, side_px: int) -> UInt8[np.ndarray, "s s 3"]:
+    """Cut a square out of a photo, black where it lies outside."""
+    inside = rgb_u8[max(y, 0) : y + side_px, max(x, 0) : x + side_px]
+    top, left = max(-y, 0), max(-x, 0)
+    bottom, right = side_px - top - inside.shape[0], side_px - left - inside.shape[1]
+    return cv2.copyMakeBorder(inside, top, bottom, left, right, cv2.BORDER_CONSTANT)
 
 
 def _turned_back(head: Face, turns: int, photo_size_px: tuple[int, int]) -> Face:

@@ -1,6 +1,5 @@
-"""People's and cats' faces, found by OpenCV's detectors."""
+"""People's faces, found by a network that OpenCV runs."""
 
-import math
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -9,7 +8,6 @@ from typing import Generic, TypeVar
 
 import cv2
 import numpy as np
-from cv2.data import haarcascades
 from jaxtyping import Float32, UInt8
 
 from familiar.core.errors import BadDetector
@@ -18,8 +16,6 @@ from familiar.detection.detector import sort_best_first
 
 MAX_SEARCH_SIDE_PX = 1280  # larger photos are searched at this long side, and detections mapped back
 YUNET_MIN_SIDE_PX = 33  # below, OpenCV 4.14 reads uninitialized memory and finds faces that do not exist
-HAAR_MIN_FACE_SHARE = 1 / 32  # of the long side; the search for smaller ones takes most of the time
-HAAR_WEIGHT_SCALE = 4.0  # level weights of real faces reach 4 (cats) and 16 (people)
 
 Model = TypeVar("Model")
 
@@ -42,75 +38,6 @@ class _ModelPool(Generic[Model]):
             yield model
         finally:
             self._idle.append(model)
-
-
-class HaarFaces:
-    """Detector for upright faces with one of OpenCV's boosted cascades (Viola and Jones 2001); boxes only.
-
-    The score is sigmoid(w / 4), where w is the level weight of the cascade's last stage: it orders the detections, but
-    is not a probability.
-
-    Args:
-        cascade_file: name of a file in OpenCV's folder of cascades, such as "haarcascade_frontalface_default.xml".
-        lowered: by which share of its side each box is moved down; negative: up.
-        enlarged: by which factor its side is then multiplied, about its center.
-        label: of the faces.
-    """
-
-    def __init__(
-        self, cascade_file: str, lowered: float = 0.0, enlarged: float = 1.0, label: Label | None = None
-    ) -> None:
-        self._lowered, self._enlarged = lowered, enlarged
-        self._label: Label | None = label
-        self.labels: frozenset[Label] = frozenset() if label is None else frozenset({label})
-        self._cascades = _ModelPool(lambda: cv2.CascadeClassifier(haarcascades + cascade_file))
-        with self._cascades.borrow() as cascade:
-            if cascade.empty():
-                raise BadDetector(f"{haarcascades + cascade_file}: OpenCV cannot read a cascade from it")
-
-    def detect(self, photo: Photo) -> list[Face]:
-        """Find the faces in a photo.
-
-        Args:
-            photo: searched with a long side of at most 1280 px; faces below 1/32 of that side are not found.
-
-        Returns:
-            The faces without landmarks, best first; empty if there is none.
-        """
-        rgb_u8, factors_xy = _resize_for_search(photo)
-        smallest_px = math.ceil(max(rgb_u8.shape[:2]) * HAAR_MIN_FACE_SHARE)
-        with self._cascades.borrow() as cascade:
-            boxes_xywh, _, weights = cascade.detectMultiScale3(
-                cv2.cvtColor(rgb_u8, cv2.COLOR_RGB2GRAY),
-                scaleFactor=1.1,
-                minNeighbors=3,
-                minSize=(smallest_px, smallest_px),
-                outputRejectLevels=True,
-            )
-        boxes_xywh = np.reshape(boxes_xywh, (-1, 4)).astype(np.float64)
-        sides = boxes_xywh[:, 2:]
-        boxes_xywh[:, 1] += self._lowered * sides[:, 1]
-        boxes_xywh[:, :2] -= (self._enlarged - 1) / 2 * sides
-        boxes_xywh[:, 2:] *= self._enlarged
-        return sort_best_first(
-            Face(
-                _box_xyxy_px(box, factors_xy), None, 1 / (1 + math.exp(-weight / HAAR_WEIGHT_SCALE)), label=self._label
-            )
-            for box, weight in zip(boxes_xywh, np.ravel(weights), strict=True)
-        )
-
-
-def haar_people(lowered: float = 0.0, enlarged: float = 1.0) -> HaarFaces:
-    """Build the detector of people's frontal faces."""
-    return HaarFaces("haarcascade_frontalface_default.xml", lowered, enlarged, "person")
-
-
-def haar_people_as_arcface() -> HaarFaces:
-    """Build the detector of people's frontal faces with boxes that have the framing of ArcFace's crops.
-
-    The move and the enlargement are medians of 693 people of LFW's peopleDevTrain, against crops by YuNet's landmarks.
-    """
-    return haar_people(lowered=-0.077, enlarged=1.12)
 
 
 class YuNetFaces:

@@ -4,17 +4,16 @@ from collections.abc import Sequence
 
 from familiar.core.published_files import published_path
 from familiar.core.types import Face, Photo
-from familiar.detection.detector import Detector, sort_best_first
+from familiar.detection.detector import sort_best_first
 from familiar.detection.heads import LABELS, HeadDetector
-from familiar.detection.opencv import YuNetFaces, haar_people_as_arcface
+from familiar.detection.opencv import YuNetFaces
 
 
 class PetsAndPeople:
     """Detector for cats, dogs and people, each with its label.
 
-    Pets are found by `HeadDetector`; people by YuNet if it has been downloaded. Otherwise `HeadDetector` finds them,
-    and where OpenCV's Haar detector sees a face in the same place, its box is taken, which networks for people
-    recognize better. What lies on a pet's head is no person: YuNet and Haar also find faces of pets.
+    All are found by `HeadDetector`; people by YuNet instead, if it has been downloaded: its landmarks are more exact.
+    What lies on a pet's head is no person: YuNet also finds faces of pets.
     """
 
     labels = frozenset(LABELS)
@@ -22,8 +21,7 @@ class PetsAndPeople:
     def __init__(self) -> None:
         yunet = published_path("yunet")
         self._heads = HeadDetector(LABELS)
-        self._has_yunet = yunet.is_file()
-        self._people: Detector = YuNetFaces(yunet) if self._has_yunet else haar_people_as_arcface()
+        self._people = YuNetFaces(yunet) if yunet.is_file() else None
 
     def detect(self, photo: Photo) -> list[Face]:
         """Find the heads in a photo.
@@ -35,20 +33,12 @@ class PetsAndPeople:
             The heads with their labels, best first; empty if there is none.
         """
         heads = self._heads.detect(photo)
+        if self._people is None:
+            return heads
         pets = [head for head in heads if head.label != "person"]
-        if self._has_yunet:
-            people = self._people.detect(photo)
-        else:
-            people = [head for head in heads if head.label == "person"]
-            if people:
-                faces = self._people.detect(photo)
-                people = [next((face for face in faces if _is_same(face, head)), head) for head in people]
-        return sort_best_first([*pets, *(face for face in people if not _is_on_any(face, pets))])
-
-
-def _is_same(face: Face, head: Face) -> bool:
-    return face.box_xyxy_px.is_same_face(head.box_xyxy_px)
+        people = [face for face in self._people.detect(photo) if not _is_on_any(face, pets)]
+        return sort_best_first([*pets, *people])
 
 
 def _is_on_any(face: Face, heads: Sequence[Face]) -> bool:
-    return any(_is_same(face, head) for head in heads)
+    return any(face.box_xyxy_px.is_same_face(head.box_xyxy_px) for head in heads)

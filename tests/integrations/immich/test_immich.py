@@ -94,7 +94,7 @@ def test_faces_of_a_photo(serve: Serve, photo: bytes):
 def test_a_photo_without_faces(serve: Serve, photo: bytes):
     demanding = json.loads(json.dumps(FACES))
     demanding["facial-recognition"]["detection"]["options"]["minScore"] = 1
-    client = serve(detector="haar")
+    client = serve(detector="auto")
     assert ask(client, FACES, photo).json()["facial-recognition"] == []
     assert ask(client, demanding, photo).json()["facial-recognition"] == []
 

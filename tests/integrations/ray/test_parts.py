@@ -76,7 +76,7 @@ def test_photos_are_removed(part: Path):
     [
         ({"file_ids": ["def"]}, r"file_ids \['abc'\], now \['def'\]"),
         ({"flip": True}, "flip False, now True"),
-        ({"detector": "haar"}, "detector none, now haar"),
+        ({"detector": "pets"}, "detector none, now pets"),
     ],
 )
 def test_other_models_are_refused(part: Path, other: dict[str, Any], difference: str):
