@@ -1,18 +1,5 @@
-import sys
+"""The fixture that runs a command."""
 
-import pytest
+from support.cli import familiar
 
-from familiar.cli import main
-from support.cli import Answer, Familiar
-
-
-@pytest.fixture
-def familiar(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Familiar:
-    def run(*arguments: object) -> Answer:
-        monkeypatch.setattr(sys, "argv", ["familiar", *map(str, arguments)])
-        with pytest.raises(SystemExit) as stopped:
-            main.main()
-        captured = capfd.readouterr()
-        return Answer(int(stopped.value.code or 0), captured.out, captured.err)
-
-    return run
+__all__ = ["familiar"]

@@ -1,18 +1,18 @@
 """The pages about watching: the receiver's code runs, every event is described, and the service's command parses."""
 
-import dataclasses
 import re
 import shlex
 from pathlib import Path
 from typing import Any
 
 from familiar.cli.commands.watch import watch
-from familiar.integrations.watch.events import EVENTS, Event, Sighting
 from familiar.integrations.watch.webhooks import sign
+from support.watched_folder import WatchedFolder
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "how-to" / "watch-a-folder.md").read_text()
 FORMATS = (ROOT / "docs" / "reference" / "formats.md").read_text().partition("### Events of a watch")[2]
+ENROLLED = {"photo", "path", "taken_at", "faces"}
 
 
 def test_code_of_the_receiver_checks_the_signature():
@@ -24,17 +24,28 @@ def test_code_of_the_receiver_checks_the_signature():
     assert not names["is_genuine"](b"{ }", signature, b"sixteen letters.")
 
 
-def field_names(kind: type) -> set[str]:
-    return {field.name for field in dataclasses.fields(kind)}
-
-
-def test_every_event_and_field_is_described():
-    for kind, event in EVENTS.items():
-        (row,) = re.findall(rf"^\| `{kind}` .*", FORMATS, flags=re.MULTILINE)
-        base = EVENTS["enrolled"] if "as `enrolled`" in row else Event
-        assert all(f"`{name}`" in row for name in field_names(event) - field_names(base)), kind
-    for name in field_names(Sighting):
-        assert re.search(rf"^\| `{name}` ", FORMATS, flags=re.MULTILINE), name
+def test_every_event_and_field_is_described(tmp_path: Path, mean_color_bundle: Path):
+    watched = WatchedFolder(tmp_path, mean_color_bundle)
+    path = watched.draw("a.png", "red")
+    watched.write("b.png", b"no photo")
+    watched.settle()
+    content = watched.draw("a.png", "red", shade=2).read_bytes()
+    watched.settle()
+    moved = path.rename(watched.photos / "c.png")
+    watched.settle()
+    moved.unlink()
+    watched.settle()
+    watched.write("c.png", content)
+    watched.settle()
+    watched.watch.finish()
+    described = set(re.findall(r"^\| `([a-z]+)` .*", FORMATS.partition("Each of the `faces`")[0], flags=re.MULTILINE))
+    assert {event["event"] for event in watched.events} == described - {"event"}
+    for event in watched.events:
+        (row,) = re.findall(rf"^\| `{event['event']}` .*", FORMATS, flags=re.MULTILINE)
+        fields = event.keys() - {"event", "id", "at"} - (ENROLLED if "as `enrolled`" in row else set())
+        assert all(f"`{name}`" in row for name in fields), event
+        for name in {name for face in event.get("faces", ()) for name in face}:
+            assert re.search(rf"^\| `{name}` ", FORMATS, flags=re.MULTILINE), name
 
 
 def test_command_of_the_service_parses():

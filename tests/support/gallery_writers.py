@@ -319,7 +319,6 @@ class WatchWriter(Writer):
         self.watch = FolderWatch(
             gallery, WholePhoto(), [self.photos], settings, on_event=lambda _: None, clock=lambda: self.seconds
         )
-        self.watch.start()
 
     def arguments(self, kind: str, choice: Choice) -> dict[str, Any]:
         files = sorted(self.photos.glob("*.png"))

@@ -2,34 +2,17 @@
 
 import os
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 from pathlib import Path
 
 from familiar.detection.detectors import WholePhoto
 from familiar.embedding.embedder import Embedder
 from familiar.gallery import Gallery
-from familiar.integrations.watch import events, outbox
-from familiar.integrations.watch.events import Event
+from familiar.integrations.watch import outbox
+from familiar.integrations.watch.outbox import Event
 from familiar.integrations.watch.watch import FolderWatch, WatchSettings
 from support.color_album import draw_photo
 
 SETTLE_SECONDS = 2.0
-
-
-class Notices:
-    """Stands in for the notices of the system: those that a test gives."""
-
-    works = True
-
-    def __init__(self) -> None:
-        self.is_changed = False
-
-    def take(self) -> bool:
-        is_changed, self.is_changed = self.is_changed, False
-        return is_changed
-
-    def restart(self) -> None:
-        """Nothing to begin anew."""
 
 
 class WatchedFolder:
@@ -69,19 +52,10 @@ class WatchedFolder:
             on_note=self.notes.append,
             clock=lambda: self.seconds,
         )
-        self.watch.start()
 
     def _report(self, event: Event) -> None:
         self.on_event(event)
         self.events.append(event)
-
-    def use_notices(self) -> Notices:
-        """Give the watch notices instead of regular searches."""
-        self.settings = replace(self.settings, poll_seconds=None)
-        self.watch._settings = self.settings
-        notices = Notices()
-        self.watch._notices = notices  # pyright: ignore
-        return notices
 
     def step(self, after_seconds: float = 0.0) -> None:
         """Let time pass, and the watch do what is to be done then."""
@@ -115,7 +89,7 @@ class WatchedFolder:
 
     def reported(self) -> list[tuple[str, str]]:
         """Return kind and path, relative to the folder, of the events about files, each id once."""
-        return [(event.kind, self.relative(event.path)) for event in unique(self.events) if hasattr(event, "path")]
+        return [(event["event"], self.relative(event["path"])) for event in unique(self.events) if "path" in event]
 
     def take_reported(self) -> list[tuple[str, str]]:
         """Return what `reported` does, and forget it."""
@@ -136,7 +110,7 @@ class WatchedFolder:
 
 def unique(reported: Iterable[Event]) -> list[Event]:
     """Return the events as a receiver keeps them: each id once."""
-    return list({event.id: event for event in reported}.values())
+    return list({event["id"]: event for event in reported}.values())
 
 
 def replay(reported: Iterable[Event]) -> dict[int, tuple[str, bool]]:
@@ -148,20 +122,17 @@ def replay(reported: Iterable[Event]) -> dict[int, tuple[str, bool]]:
     photos: dict[int, tuple[str, bool]] = {}
     for event in unique(reported):
         match event:
-            case events.EnrollEvent():
-                assert event.photo not in photos, "enrolled twice"
-                for number in getattr(event, "replaces", ()):
+            case {"event": "enrolled" | "edited", "photo": photo, "path": path}:
+                assert photo not in photos, "enrolled twice"
+                for number in event.get("replaces", ()):
                     del photos[number]
-                photos[event.photo] = event.path, False
-            case events.ReturnEvent():  # which is a MoveEvent, too
-                assert photos[event.photo] == (event.previous_path, True)
-                photos[event.photo] = event.path, False
-            case events.MoveEvent():
-                assert photos[event.photo] == (event.previous_path, False)
-                photos[event.photo] = event.path, False
-            case events.MissingEvent():
-                assert photos[event.photo] == (event.path, False)
-                photos[event.photo] = event.path, True
+                photos[photo] = path, False
+            case {"event": "moved" | "returned" as kind, "photo": photo, "path": path, "previous_path": previous_path}:
+                assert photos[photo] == (previous_path, kind == "returned")
+                photos[photo] = path, False
+            case {"event": "missing", "photo": photo, "path": path}:
+                assert photos[photo] == (path, False)
+                photos[photo] = path, True
             case _:
                 pass
     return photos

@@ -57,3 +57,13 @@ def faces_on(page: str) -> list[int]:
 
 def make_client(settings: Settings) -> TestClient:
     return TestClient(make_app(Service(settings)), base_url="http://127.0.0.1:8000", client=("127.0.0.1", 5000))
+
+
+def states_on(page: str, action: str) -> list[str]:
+    """Return what a form of a page says of the individuals: its own fields, or those of its bar."""
+    (form,) = re.findall(rf'<form([^>]*action="{re.escape(action)}(?:\?[^"]*)?"[^>]*)>(.*?)</form>', page, re.DOTALL)[
+        :1
+    ]
+    states = re.findall(r'name="state" value="([^"]+)">', form[1])
+    bar = re.search(r'id="(\w+)"', form[0])
+    return states + (re.findall(rf'name="state" value="([^"]+)" form="{bar[1]}"', page) if bar else [])

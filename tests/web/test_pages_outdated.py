@@ -2,21 +2,16 @@
 
 import re
 from collections.abc import Callable, Iterator
-from html import unescape
 from pathlib import Path
 
-import httpx2
 import pytest
 from starlette.testclient import TestClient
 
-from familiar.gallery import Gallery
 from familiar.gallery.edits import corrections
 from familiar.gallery.same.decisions import decisions
 from familiar.gallery.store.store import Store
-from familiar.integrations.lost_pets.register import set_reports
-from familiar.integrations.lost_pets.reports import Report, find_pet
 from support.small_gallery import rows
-from support.web_forms import post
+from support.web_forms import post, states_on
 
 RED, GREEN, BLUE = [1, 2, 3, 4], [5, 6, 7], [8, 9]
 
@@ -27,16 +22,6 @@ def gallery(folder: Path) -> Iterator[Store]:
     with Store.open(folder) as gallery:
         corrections.name_identity(gallery, 2, "Emma")
         yield gallery
-
-
-def states_on(page: str, action: str) -> list[str]:
-    """Return what a form of a page says of the individuals: its own fields, or those of its bar."""
-    (form,) = re.findall(rf'<form([^>]*action="{re.escape(action)}(?:\?[^"]*)?"[^>]*)>(.*?)</form>', page, re.DOTALL)[
-        :1
-    ]
-    states = re.findall(r'name="state" value="([^"]+)">', form[1])
-    bar = re.search(r'id="(\w+)"', form[0])
-    return states + (re.findall(rf'name="state" value="([^"]+)" form="{bar[1]}"', page) if bar else [])
 
 
 def merge_away(gallery: Store) -> None:
@@ -139,40 +124,6 @@ def test_a_question_about_an_individual_that_was_renamed_is_skipped(client: Test
     answer = post(client, "/questions", **fields, state=states, same="true")
     assert answer.headers["location"] == "/questions?done=changed"
     assert rows(gallery) == before
-
-
-def opened_by_browser(client: TestClient, path: str, **fields: object) -> httpx2.Response:
-    """Send a form as a browser without JavaScript does: the answer is a page."""
-    headers = {"Accept": "text/html", "Sec-Fetch-Mode": "navigate", "Sec-Fetch-Site": "same-origin"}
-    return client.post(path, data=fields, headers=headers, follow_redirects=False)  # pyright: ignore
-
-
-@pytest.mark.parametrize(
-    ("action", "fields"),
-    [
-        ("/desk/1/report", {"status": "lost", "note": "mine"}),
-        ("/desk/1/reunite", {"candidate": "3"}),
-        ("/desk/1/not", {"candidate": "3"}),
-    ],
-)
-def test_a_form_of_the_desk_does_not_replace_what_was_entered_meanwhile(
-    client: TestClient, gallery: Store, action: str, fields: dict
-):
-    set_reports(Gallery(gallery), {1: Report("lost"), 3: Report("found")})
-    page = client.get("/desk/1").text
-    states = states_on(page, action)
-    csrf = re.search(r'action="/desk/1/report(\?csrf=[^"]*)"', page)
-    if action.endswith("not"):
-        corrections.split(gallery, [1], "Ada")
-    else:
-        set_reports(Gallery(gallery), {1: Report("lost", note="theirs")})
-    before = rows(gallery, ("identities", "assignments", "rejections"))
-    answer = opened_by_browser(client, action + (unescape(csrf[1]) if csrf else ""), **fields, state=states)
-    assert answer.status_code == 409
-    assert rows(gallery, ("identities", "assignments", "rejections")) == before
-    assert "#1 was changed at" in answer.text
-    assert '<a class="button" href="/desk/1">Reload the page</a>' in answer.text
-    assert find_pet(Gallery(gallery), 1).report.note in ("", "theirs")
 
 
 def test_the_undo_button_says_when_the_last_change_is_not_the_users(client: TestClient, gallery: Store):

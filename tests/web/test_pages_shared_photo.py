@@ -9,13 +9,10 @@ import httpx2
 import pytest
 from starlette.testclient import TestClient
 
-from familiar.gallery import Gallery
 from familiar.gallery.cluster.cluster import cluster
 from familiar.gallery.edits import corrections
 from familiar.gallery.same.decisions import undo
 from familiar.gallery.store.store import Store
-from familiar.integrations.lost_pets.register import set_reports
-from familiar.integrations.lost_pets.reports import Report
 from support.small_gallery import identity_of
 from support.web_forms import flash_of, post, redirect_of, unassign
 
@@ -79,13 +76,11 @@ def test_second_face_of_a_photo_gets_the_name_by_a_second_click(client: TestClie
         ("/individuals/2/faces", {"face": ["5", "6"], "operation": "move", "name": "Mia"}, "/individuals/2"),
         ("/individuals/unassigned", {"face": ["1", "5"], "name": "Kim"}, "/individuals"),
         ("/individuals/unassigned", {"face": ["1", "5"]}, "/individuals"),
-        ("/desk/1/reunite", {"candidate": "2"}, "/desk/1"),
     ],
 )
 def test_pages_ask_before_a_photo_shows_one_individual_twice(
     client: TestClient, gallery: Store, path: str, fields: dict[str, object], cancel: str
 ):
-    set_reports(Gallery(gallery), {1: Report(status="lost"), 2: Report(status="found")})
     if "unassigned" in path:
         unassign(gallery, [1, 5])
     before = identity_of(gallery, 1), identity_of(gallery, 5)

@@ -8,8 +8,8 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
+from familiar import VectorIndex
 from familiar.gallery import Gallery
-from familiar.integrations.milvus import open_index
 from familiar.web.errors import HttpProblem, unavailable
 
 READER_THREADS = 3
@@ -31,7 +31,7 @@ class GalleryExecutor:
     """
 
     def __init__(self, folder: Path, max_waiting: int, *, read_only: bool = False) -> None:
-        first = Gallery.open(folder, open_index=open_index)  # raises at once if the gallery is damaged
+        first = Gallery.open(folder, open_index=_open_index)  # raises at once if the gallery is damaged
         self._connections = [first, *(first.connect() for _ in range(READER_THREADS))]
         self._free: SimpleQueue[Gallery] = SimpleQueue()
         for gallery in self._connections:
@@ -119,3 +119,10 @@ def _consume_exception(done: asyncio.Future[Any]) -> None:
     """Keep asyncio from logging an exception that no caller waits for any more: it may contain names of photos."""
     if not done.cancelled():
         done.exception()
+
+
+def _open_index(address: str, collection: str, dim: int) -> VectorIndex:
+    """Open the index that a gallery has outside its folder."""
+    from familiar.integrations.milvus import open_index
+
+    return open_index(address, collection, dim)

@@ -24,6 +24,7 @@ from familiar.web.errors import MEDIA_TYPE, HttpProblem, problem_details, proble
 from familiar.web.middleware import wrap_app
 from familiar.web.middleware.error_responses import opens_page, wants_page
 from familiar.web.middleware.http_protocol import make_protocol_factory
+from familiar.web.pages.render import HAS_DESK
 from familiar.web.service import Service
 from familiar.web.settings import ServerSettings, Settings
 
@@ -59,6 +60,11 @@ def _application(service: Service) -> FastAPI:
     app.include_router(api.router)
     api.document(app)
     app.include_router(pages.router, include_in_schema=False)
+    if HAS_DESK or service.settings.desk:
+        from familiar.web.pages import desk, desk_pet
+
+        app.include_router(desk.router, include_in_schema=False)
+        app.include_router(desk_pet.router, include_in_schema=False)
     app.mount("/static", StaticFiles(directory=STATIC), name="static")
     app.add_api_route("/healthz", _healthz, include_in_schema=False)
     answer_errors(app, _respond)

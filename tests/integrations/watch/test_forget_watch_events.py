@@ -10,8 +10,7 @@ from familiar.gallery.edits import corrections
 from familiar.gallery.edits.forget import forget_identity, forget_photos
 from familiar.gallery.edits.manual_faces import delete_face
 from familiar.gallery.store.store import Store
-from familiar.integrations.watch.disk import NO_STATUS
-from familiar.integrations.watch.outbox import EVENTS, SKIPPED, add_event, complete_events, record_skipped
+from familiar.integrations.watch.outbox import EVENTS, add_event, complete_events
 from support.small_gallery import draw_individuals, enroll_vectors
 
 NAME = "Schnurrhilde"
@@ -66,10 +65,9 @@ def test_name_that_another_identity_had_before_is_erased(gallery: Store):
 def test_event_of_the_time_when_a_photo_was_unreadable_is_erased(gallery: Store):
     path = b"/album/Schnurrhilde \xff.jpg".decode(errors="surrogateescape")
     for skipped in (path, "/album/other.jpg"):
-        record_skipped(Gallery(gallery), skipped, NO_STATUS, "is cut short")
+        add_event(Gallery(gallery), "skipped", path=skipped, reason="is cut short")
     enroll_vectors(gallery, draw_individuals([1]))
     with gallery.write() as repository:
         repository.photos.update_file(1, Path(path), 5, 5)
     forget_photos(gallery, [Path(path)])
-    for topic in (EVENTS, SKIPPED):
-        assert [note.body["path"] for note in Gallery(gallery).notes(topic)] == ["/album/other.jpg"]
+    assert [note.body["path"] for note in Gallery(gallery).notes(EVENTS)] == ["/album/other.jpg"]

@@ -135,7 +135,7 @@ def test_gallery_equals_the_disk_and_the_events_whatever_happens(
         watched.settle()
         watched.settle()
         check_gallery_equals_disk(watched, contents)
-        ids = [event.id for event in unique(watched.events)]
+        ids = [event["id"] for event in unique(watched.events)]
         numbers = [int(event_id.rpartition("-")[2]) for event_id in ids]
         assert numbers == sorted({*numbers})
         count = len(ids)

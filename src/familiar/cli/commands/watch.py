@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -18,7 +18,7 @@ from familiar.core.plural import pluralize
 from familiar.core.terminal_text import one_line, printable
 
 if TYPE_CHECKING:  # --help imports nothing heavy
-    from familiar.integrations.watch.events import Event, Sighting
+    from familiar.integrations.watch.outbox import Event
     from familiar.integrations.watch.watch import FolderWatch
 
 _MIN_SECRET_BYTES = 16
@@ -46,7 +46,7 @@ _MIN_SECRET_BYTES = 16
     type=click.FloatRange(min=0.1),
     metavar="SECONDS",
     help="Search the folders at this interval instead of waiting for notices of the system: for network folders. "
-    "[default: 10, if watchfiles is not installed]",
+    "[default: 10, where there are no notices]",
 )
 @click.option("--webhook", "webhooks", multiple=True, metavar="URL", help="POST each event there; may be repeated.")
 @click.option(
@@ -145,37 +145,35 @@ def _stopped_by_signals(watching: "FolderWatch") -> Iterator[None]:
 
 
 def _print_json_line(event: "Event") -> None:
-    from familiar.integrations.watch.events import to_json_line
+    from familiar.integrations.watch.outbox import to_json_line
 
     click.echo(to_json_line(event))  # flushes each line
 
 
 def _print_text(event: "Event") -> None:
-    local_time = datetime.fromisoformat(event.time).astimezone()
+    local_time = datetime.fromisoformat(event["at"]).astimezone()
     click.echo(f"{local_time:%H:%M:%S} {describe(event)}")
 
 
 def describe(event: "Event") -> str:
     """Describe an event in one line."""
-    from familiar.integrations.watch import events
-
     match event:
-        case events.StartEvent():
-            folders = ", ".join(map(printable, event.folders))
-            return f"watching {folders}: {pluralize(event.photos, 'photo')} in the gallery"
-        case events.EnrollEvent():
-            faces = ", ".join(map(_describe_face, event.faces)) or "no face"
-            return f"{event.kind} {printable(event.path)}: {faces}"
-        case events.MoveEvent() | events.ReturnEvent() if event.previous_path != event.path:
-            return f"{event.kind} {printable(event.path)}, before {printable(event.previous_path)}"
-        case events.MissingEvent() | events.ReturnEvent():
-            return f"{event.kind} {printable(event.path)}"
-        case events.SkipEvent():
-            return f"{event.kind} {printable(event.path)}: {one_line(event.reason)}"
+        case {"event": "started", "folders": folders, "photos": photos}:
+            return f"watching {', '.join(map(printable, folders))}: {pluralize(photos, 'photo')} in the gallery"
+        case {"event": kind, "path": path, "faces": faces}:
+            return f"{kind} {printable(path)}: {', '.join(map(_describe_face, faces)) or 'no face'}"
+        case {"event": kind, "path": path, "previous_path": previous_path} if previous_path != path:
+            return f"{kind} {printable(path)}, before {printable(previous_path)}"
+        case {"event": kind, "path": path, "reason": reason}:
+            return f"{kind} {printable(path)}: {one_line(reason)}"
+        case {"event": kind, "path": path}:
+            return f"{kind} {printable(path)}"
         case _:
-            return event.kind
+            return event["event"]
 
 
-def _describe_face(face: "Sighting") -> str:
-    name = label(face.identity, face.name)
-    return f"{name}, {face.probability:.0%}" if face.probability is not None else f"{name}{', new' * face.new_identity}"
+def _describe_face(face: dict[str, Any]) -> str:
+    name = label(face["identity"], face["name"])
+    if face["probability"] is not None:
+        return f"{name}, {face['probability']:.0%}"
+    return f"{name}{', new' * face['new_identity']}"

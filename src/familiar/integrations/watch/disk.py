@@ -29,7 +29,6 @@ class FileStatus(NamedTuple):
         return self.size_bytes, self.modified_ns
 
 
-NO_STATUS = FileStatus(0, 0, 0)  # of a folder
 _FolderState = tuple[tuple[int, int] | None, str | None]
 
 

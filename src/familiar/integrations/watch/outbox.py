@@ -1,23 +1,32 @@
-"""The events of a watch as notes of the gallery: written together with what they are about, kept until delivered."""
+"""The events of a watch as notes of the gallery: written together with what they are about, kept until delivered.
 
+An event is a JSON object, as docs/reference/formats.md describes it for other programs.
+"""
+
+import json
 import os
 import secrets
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from itertools import groupby, takewhile
 from typing import Any
 
-from familiar import FamiliarError
 from familiar.gallery import EnrolledBatch, Gallery, Note, WrittenPhoto
-from familiar.integrations.watch.disk import FileStatus
-from familiar.integrations.watch.events import Event, Sighting, parse_event
+
+Event = dict[str, Any]
 
 MAX_EVENTS = 100_000  # kept for a webhook that does not answer, some 50 MB
-EVENTS, MISSING, SKIPPED, STATE = "watch events", "watch missing", "watch skipped", "watch state"  # topics of notes
+EVENTS, MISSING, STATE = "watch events", "watch missing", "watch state"  # topics of notes
 _SHOW_FACES = ("enrolled", "edited")
 _BATCH = 20  # events between two writes: a killed watch delivers as many again at most
-_MAX_ATTEMPTS = 3  # to say who is in the photos while others write
+
+
+def to_json_line(event: Event) -> bytes:
+    """Return an event as one line of JSON in UTF-8, without the line break.
+
+    A byte of a path that is not UTF-8 is written as an escape such as `\\udcff`, which is valid JSON.
+    """
+    return json.dumps(event, ensure_ascii=False).encode("utf-8", "backslashreplace")
 
 
 def add_event(gallery: Gallery, kind: str, photo: int | None = None, **fields: Any) -> int:
@@ -27,36 +36,24 @@ def add_event(gallery: Gallery, kind: str, photo: int | None = None, **fields: A
         gallery: to write to.
         kind: of the event.
         photo: its number, if it is about a photo.
-        **fields: the others of the event's class.
+        **fields: the others of the event.
     """
-    if photo is not None and kind != "skipped":
-        fields = {"photo": photo} | fields
-    head = {"kind": kind, "time": datetime.now(UTC).isoformat(timespec="milliseconds")}
-    # A restored backup counts from the same number again, so an event has a random token, too.
-    body = fields | {"event": head | {"token": secrets.token_hex(8)}}
+    # A restored backup counts from the same number again, so the id has a random part, too.
+    body = {"event": kind, "id": secrets.token_hex(8), "at": datetime.now(UTC).isoformat(timespec="milliseconds")}
+    body |= ({} if photo is None else {"photo": photo}) | fields
     return gallery.add_note(EVENTS, body, photo=photo, faces=None if kind in _SHOW_FACES else [])
 
 
-def record_batch(
-    gallery: Gallery, batch: EnrolledBatch, statuses: Mapping[str, FileStatus], photos: Mapping[str, int]
-) -> None:
-    """Write the events of a batch of `Gallery.enroll`, within its transaction.
-
-    Args:
-        gallery: to write to.
-        batch: what became of its photos.
-        statuses: of the files before they were read.
-        photos: numbers of the gallery's photos by their paths, before.
-    """
-    missing, paths = missing_photos(gallery), {str(photo.file.path) for photo in batch.written}
-    gallery.delete_notes(note.number for path, note in skipped_files(gallery).items() if path in paths)
+def record_batch(gallery: Gallery, batch: EnrolledBatch) -> None:
+    """Write the events of a batch of `Gallery.enroll`, within its transaction."""
+    missing = missing_photos(gallery)
     for photo in batch.written:
         if photo.photo is not None and photo.change != "copy":
             gallery.delete_notes([missing[photo.photo]] if photo.photo in missing else [])
             _record_photo(gallery, photo, photo.photo, photo.photo in missing)
     for path, error in batch.skipped:
         if os.path.lexists(path):  # else it was deleted in the meantime
-            record_skipped(gallery, str(path), statuses[str(path)], error, photos.get(str(path)))
+            add_event(gallery, "skipped", path=str(path), reason=str(error).removeprefix(f"{path}: "))
 
 
 def _record_photo(gallery: Gallery, written: WrittenPhoto, photo: int, was_missing: bool) -> None:
@@ -78,47 +75,13 @@ def missing_photos(gallery: Gallery) -> dict[int, int]:
     return {note.photo: note.number for note in gallery.notes(MISSING) if note.photo is not None}
 
 
-def skipped_files(gallery: Gallery) -> dict[str, Note]:
-    """Return the note on each file or folder that was reported as not readable, by its path."""
-    return {note.body["path"]: note for note in gallery.notes(SKIPPED)}
-
-
-def record_skipped(
-    gallery: Gallery, path: str, status: FileStatus, error: FamiliarError | str, photo: int | None = None
-) -> None:
-    """Write the event that a file or folder cannot be read, unless it was reported as it is now.
-
-    Args:
-        gallery: to write to.
-        path: of the file or folder.
-        status: of the file.
-        error: why.
-        photo: number of the photo that was enrolled from there, with which the event is erased.
-    """
-    earlier, body = skipped_files(gallery).get(path), {"path": path, "status": list(status)}
-    if earlier is not None and earlier.body == body:
-        return
-    gallery.delete_notes([] if earlier is None else [earlier.number])
-    gallery.add_note(SKIPPED, body)
-    add_event(gallery, "skipped", photo, path=path, reason=str(error).removeprefix(f"{path}: "))
-
-
 def complete_events(gallery: Gallery) -> None:
     """Add to the events of new and edited photos who is in them, after clustering."""
-    for attempt in range(_MAX_ATTEMPTS):
-        with gallery.read():
-            revision, faces = gallery.revision, _faces_of_events(gallery)
-        if not faces:
-            return
+    if gallery.notes(EVENTS, without_faces=True):
         with gallery.write():
-            if gallery.revision != revision:
-                if attempt < _MAX_ATTEMPTS - 1:
-                    continue  # a face may have been forgotten or named
-                faces = _faces_of_events(gallery)
-            for number, sightings in faces.items():
-                gallery.change_note(number, faces=sightings)
+            for number, faces in _faces_of_events(gallery).items():
+                gallery.change_note(number, faces=faces)
             _set_state(gallery, identity=gallery.last_identity())
-        return
 
 
 def _faces_of_events(gallery: Gallery) -> dict[int, list[dict[str, Any]]]:
@@ -137,9 +100,9 @@ def _faces_of_events(gallery: Gallery) -> dict[int, list[dict[str, Any]]]:
     for note in waiting:
         faces[note.number] = []
         for row in rows.get(note.photo or 0, ()):
-            probability, is_new = probabilities.get(row.face), row.identity in new_identities
-            face = Sighting(row.face, row.box_xyxy_px, row.species, row.identity, row.name, probability, is_new)
-            faces[note.number].append(asdict(face))
+            face = {"face": row.face, "box_xyxy_px": row.box_xyxy_px, "species": row.species, "identity": row.identity}
+            face |= {"name": row.name, "probability": probabilities.get(row.face)}
+            faces[note.number].append(face | {"new_identity": row.identity in new_identities})
             new_identities.discard(row.identity or 0)  # the next event that shows it is not the first
     return faces
 
@@ -209,10 +172,8 @@ def undelivered(gallery: Gallery, destination: str, limit: int) -> list[tuple[in
 
 
 def _event(note: Note) -> Event:
-    fields = dict(note.body)
-    head = fields.pop("event")
-    fields |= {"faces": note.faces} if head["kind"] in _SHOW_FACES else {}
-    return parse_event(head["kind"], f"{head['token']}-{note.number}", head["time"], fields)
+    event = note.body | {"id": f"{note.body['id']}-{note.number}"}
+    return event | ({"faces": note.faces} if event["event"] in _SHOW_FACES else {})
 
 
 def mark_delivered(gallery: Gallery, destination: str, number: int) -> None:
@@ -225,13 +186,9 @@ def mark_delivered(gallery: Gallery, destination: str, number: int) -> None:
 
 def delete_oldest(gallery: Gallery) -> int:
     """Delete the oldest events where more than `MAX_EVENTS` wait, and return how many that were."""
-    with gallery.read():
-        first = next((note.number for note in gallery.notes(EVENTS, limit=1)), 0)
-        beyond = gallery.notes(EVENTS, after=first + MAX_EVENTS - 1)
-    if not beyond:
-        return 0
-    with gallery.write():
-        return _delete_until(gallery, beyond[-1].number - MAX_EVENTS)
+    first = next((note.number for note in gallery.notes(EVENTS, limit=1)), 0)
+    beyond = gallery.notes(EVENTS, after=first + MAX_EVENTS - 1)
+    return _delete_until(gallery, beyond[-1].number - MAX_EVENTS) if beyond else 0
 
 
 def _delete_until(gallery: Gallery, last: int) -> int:

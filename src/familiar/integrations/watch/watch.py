@@ -14,7 +14,6 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from math import inf
 from pathlib import Path
-from typing import TypeVar
 
 from familiar import Detector, Gallery, UnreadablePhoto
 from familiar.core.errors import GalleryBusy, IndexUnavailable
@@ -23,9 +22,9 @@ from familiar.core.plural import pluralize
 from familiar.gallery import EnrolledBatch, PhotoRow
 from familiar.integrations.watch import outbox
 from familiar.integrations.watch.comparison import Comparison, Memory, compare
-from familiar.integrations.watch.disk import NO_STATUS, Disk
-from familiar.integrations.watch.events import Event
-from familiar.integrations.watch.notices import ChangeNotices, can_notice
+from familiar.integrations.watch.disk import Disk
+from familiar.integrations.watch.notices import ChangeNotices
+from familiar.integrations.watch.outbox import Event
 from familiar.integrations.watch.webhooks import Webhook, destination_of
 from familiar.photos import describe_counts
 
@@ -39,8 +38,6 @@ _STOP_SECONDS = 5.0  # for webhooks, at the end
 STDOUT = "stdout"  # the caller, as a destination of events
 LOCK_FILE = "watch.lock"  # in the gallery's folder
 
-T = TypeVar("T")
-
 
 @dataclass(frozen=True)
 class WatchSettings:
@@ -48,8 +45,8 @@ class WatchSettings:
 
     Attributes:
         settle_seconds: a file is enrolled when its size and modification time have not changed for so long.
-        poll_seconds: search the folders at this interval, without notices of the system; None: by notices, and without
-            the library for them every `POLL_SECONDS`.
+        poll_seconds: search the folders at this interval, without notices of the system; None: by notices, and where
+            there are none every `POLL_SECONDS`.
         flip: as in `Embedder.embed`.
         species: stored with each new face; None: what the detector says.
         webhooks: URLs that all events are delivered to.
@@ -81,8 +78,8 @@ def watch_lock(folder: Path) -> AbstractContextManager[None]:
     return held_lock(folder / LOCK_FILE, 0, busy)
 
 
-class StopRequested(Exception):
-    """Ends a step because the watch is to stop."""
+class _StopRequested(Exception):
+    """Ends an enrollment because the watch is to stop."""
 
 
 class FolderWatch:
@@ -121,12 +118,13 @@ class FolderWatch:
             settings.exclude,
         )
         self._passed_over = ""
+        self._unreadable = dict[str, str]()  # that was reported
         self._memory = Memory()
         self._needs_clustering = True  # a watch that was killed may have left unclustered faces
         self._index_due = inf
         self._next_scan = clock()
         self._notices: ChangeNotices | None = None
-        self._is_busy = False
+        self._is_started = self._is_busy = False
         self._urls = tuple(dict.fromkeys(settings.webhooks))
         self._webhooks = [Webhook(gallery, url, settings.secret, on_note) for url in self._urls]
 
@@ -142,23 +140,27 @@ class FolderWatch:
             CannotWrite: the disk of the gallery is full.
             SpaceMismatch: the gallery was moved to another model.
         """
-        if self._settings.poll_seconds is None and can_notice():
-            self._notices = ChangeNotices(self._disk.folders, self._stopping, self._note_notices_failure)
-        wait = self._stopping.wait if self._notices is None else self._notices.wait
+        if self._settings.poll_seconds is None:
+            self._notices = ChangeNotices(self._disk.folders, self._stopping)
         for webhook in self._webhooks:
             webhook.start()
-        try:
-            self.start()
-            while not self._stopping.is_set():
-                wait(self.step())
-        except StopRequested:
-            pass
+        while not self._stopping.is_set():
+            self._wait(self.step())
         self.finish()
 
-    def start(self) -> None:
-        """Write that the watch begins; the first step reports it, and what an earlier watch has not reported."""
-        destinations = [STDOUT, *map(destination_of, self._urls)]
-        self._retry_while_busy(lambda: outbox.start_delivery(self._gallery, destinations, self._disk.folders))
+    def _wait(self, seconds: float) -> None:
+        """Wait for notices, for some time, or to be stopped."""
+        try:
+            if self._notices is None:
+                self._stopping.wait(seconds)
+            elif self._notices.wait(seconds):
+                self._next_scan = self._clock()
+        except Exception as error:  # whatever the reason, such as too many folders or a name that is not UTF-8
+            self._notices, self._next_scan = None, self._clock()
+            self._on_note(
+                f"there are no notices of changed files ({error}), so the folders are searched every {POLL_SECONDS:g} "
+                "seconds; install the extra familiar-faces[watch], or on Linux raise fs.inotify.max_user_watches"
+            )
 
     def finish(self) -> None:
         """Report that the watch ends, and give the webhooks a few seconds."""
@@ -175,15 +177,30 @@ class FolderWatch:
     def step(self) -> float:
         """Do what is to be done now: enroll what is ready, note what is missing or returned, cluster, report.
 
+        If another process writes, the rest is left to the next step.
+
         Returns:
             Seconds after which there may be more to do; a notice may come earlier.
         """
+        try:
+            wait_seconds = self._update()
+        except GalleryBusy:
+            if not self._is_busy:
+                self._on_note(f"{self._gallery.folder}: another process writes to it; waiting")
+            self._is_busy = True
+            return _BUSY_RETRY_SECONDS
+        self._is_busy = False
+        return wait_seconds
+
+    def _update(self) -> float:
+        if not self._is_started:  # the report tells, too, what an earlier watch has not reported
+            outbox.start_delivery(self._gallery, [STDOUT, *map(destination_of, self._urls)], self._disk.folders)
+            self._is_started = True
         self._update_disk()
         comparison = self._compare()
-        while comparison.ready:
+        while comparison.ready and not self._stopping.is_set():
             self._enroll(comparison.ready[: max(_MIN_PART, len(self._load_photos()) // _PART_SHARE)])
             self._cluster_and_report()
-            self._require_not_stopping()
             comparison = self._compare()
         self._note_changes(comparison)
         self._cluster_and_report()
@@ -193,13 +210,11 @@ class FolderWatch:
     # --- the disk -----------------------------------------------------------------------------------------------------
 
     def _update_disk(self) -> None:
-        is_changed = self._notices is not None and self._notices.take()
         was_replaced = self._disk.is_outdated()
-        if is_changed or was_replaced or self._clock() >= self._next_scan:
+        if was_replaced or self._clock() >= self._next_scan:
             self._disk.scan()
             self._note_passed_over()
-            has_notices = self._notices is not None and self._notices.works
-            seconds = self._settings.poll_seconds or (FULL_SCAN_SECONDS if has_notices else POLL_SECONDS)
+            seconds = self._settings.poll_seconds or (FULL_SCAN_SECONDS if self._notices else POLL_SECONDS)
             self._next_scan = self._clock() + seconds
             if was_replaced and self._notices is not None:
                 self._notices.restart()
@@ -223,31 +238,27 @@ class FolderWatch:
 
     def _enroll(self, paths: Sequence[str]) -> None:
         statuses = {path: self._disk.files[path] for path in paths}
-        photos = {photo.path: photo.photo for photo in self._load_photos()}
 
         def record(batch: EnrolledBatch) -> None:
-            outbox.record_batch(self._gallery, batch, statuses, photos)
+            outbox.record_batch(self._gallery, batch)
             ignored = {str(path): None for path, _ in batch.skipped}
             ignored |= {str(photo.file.path): photo.file.sha256 for photo in batch.written if photo.change == "copy"}
             self._memory.ignored |= {path: (statuses[path], sha256) for path, sha256 in ignored.items()}
 
-        def enroll() -> None:
-            result = self._gallery.enroll(
-                paths,
-                self._detector,
-                flip=self._settings.flip,
-                species=self._settings.species,
-                on_batch=self._require_not_stopping,
-                record=record,
-            )
-            for error in result.skipped_faces:
-                self._on_note(str(error))
+        def require_not_stopping(*_: object) -> None:
+            if self._stopping.is_set():
+                raise _StopRequested
 
         self._needs_clustering = True
         self._index_due = self._clock() + _INDEX_IDLE_SECONDS
         # What was enrolled is clustered and reported before the end; and all files may be gone by now.
-        with contextlib.suppress(StopRequested, UnreadablePhoto):
-            self._retry_while_busy(enroll)
+        with contextlib.suppress(_StopRequested, UnreadablePhoto):
+            options = {"flip": self._settings.flip, "species": self._settings.species}
+            result = self._gallery.enroll(
+                paths, self._detector, **options, on_batch=require_not_stopping, record=record
+            )
+            for error in result.skipped_faces:
+                self._on_note(str(error))
         self._disk.refresh(paths)
         for path in paths:  # one that was not enrolled, whatever the reason, settles again before the next try
             self._memory.settling.pop(path, None)
@@ -256,13 +267,8 @@ class FolderWatch:
         """Note the photos that are missing or returned, and the files and folders that cannot be read."""
         missing = [photo for photo in comparison.missing if self._is_gone(photo)]
         unreadable = self._disk.unreadable | self._unavailable_with_photos()
-        skipped = outbox.skipped_files(self._gallery)
-        readable = [path for path in skipped if path not in self._disk.files and not self._disk.is_unknown(path)]
-        unreported = {path: reason for path, reason in unreadable.items() if path not in skipped}
-        if not (missing or comparison.returned or readable or unreported):
-            return
-
-        def write() -> None:
+        unreported = {path: reason for path, reason in unreadable.items() if path not in self._unreadable}
+        if missing or comparison.returned or unreported:
             with self._gallery.write():
                 noted, photos = outbox.missing_photos(self._gallery), set(self._load_photos())
                 for photo in missing:
@@ -274,11 +280,9 @@ class FolderWatch:
                         self._gallery.delete_notes([noted[photo.photo]])
                         fields = {"path": photo.path, "previous_path": photo.path}
                         outbox.add_event(self._gallery, "returned", photo.photo, **fields)
-                self._gallery.delete_notes(skipped[path].number for path in readable)
                 for path, reason in unreported.items():
-                    outbox.record_skipped(self._gallery, path, NO_STATUS, reason)
-
-        self._retry_while_busy(write)
+                    outbox.add_event(self._gallery, "skipped", path=path, reason=reason)
+        self._unreadable = unreadable
 
     def _is_gone(self, photo: PhotoRow) -> bool:
         """Look once more: a share that was unmounted for a moment must not look like deleted photos."""
@@ -305,16 +309,12 @@ class FolderWatch:
     def _cluster_and_report(self) -> None:
         if self._needs_clustering:
             if self._gallery.needs_clustering():
-                self._retry_while_busy(self._gallery.cluster)
+                self._gallery.cluster()
             self._needs_clustering = False
-        self._retry_while_busy(self._report)
+        self._report()
 
     def _report(self) -> None:
-        """Complete the events that wait for clustering, and hand all on.
-
-        Raises:
-            GalleryBusy: another process writes.
-        """
+        """Complete the events that wait for clustering, and hand all on."""
         outbox.complete_events(self._gallery)
         for webhook in self._webhooks:  # first: who reads stdout may be slow, or gone
             webhook.wake()
@@ -324,40 +324,9 @@ class FolderWatch:
 
     def _update_index(self) -> None:
         """Build or write the search index when no photo has come for a while: it may take minutes."""
-        if self._clock() < self._index_due:
-            return
-        self._index_due = inf
-        try:
-            self._retry_while_busy(self._gallery.update_index)
-        except IndexUnavailable as error:
-            self._on_note(f"{error}; the index is behind, and is written after the next new photo")
-
-    def _note_notices_failure(self, message: str) -> None:
-        self._on_note(
-            f"the system gives no notices of changed files ({message}), so the folders are searched every "
-            f"{POLL_SECONDS:g} seconds; on Linux fs.inotify.max_user_watches may be too low for so many folders"
-        )
-
-    def _require_not_stopping(self, *_: object) -> None:
-        """Raise StopRequested if the watch is to stop."""
-        if self._stopping.is_set():
-            raise StopRequested
-
-    def _retry_while_busy(self, work: Callable[[], T]) -> T:
-        """Call `work` until no other process writes.
-
-        Raises:
-            StopRequested: the watch is to stop, and the first try failed.
-        """
-        while True:
+        if self._clock() >= self._index_due:
             try:
-                result = work()
-            except GalleryBusy:
-                if not self._is_busy:
-                    self._on_note(f"{self._gallery.folder}: another process writes to it; waiting")
-                self._is_busy = True
-                if self._stopping.wait(_BUSY_RETRY_SECONDS):
-                    raise StopRequested from None
-            else:
-                self._is_busy = False
-                return result
+                self._gallery.update_index()
+            except IndexUnavailable as error:
+                self._on_note(f"{error}; the index is behind, and is written after the next new photo")
+            self._index_due = inf

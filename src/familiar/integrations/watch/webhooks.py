@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 from familiar import FamiliarError, Gallery, __version__
 from familiar.core.errors import GalleryBusy
 from familiar.integrations.watch import outbox
-from familiar.integrations.watch.events import Event, to_json_line
+from familiar.integrations.watch.outbox import Event, to_json_line
 
 TIMEOUT_SECONDS = 10.0  # without a byte from the receiver
 FIRST_RETRY_SECONDS = 1.0
@@ -34,14 +34,13 @@ def check_url(url: str) -> str:
     try:
         parts = urlsplit(url)
         is_valid = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-        is_valid = is_valid and url.isascii() and url.isprintable() and " " not in url
+        is_valid = is_valid and "@" not in parts.netloc and url.isascii() and url.isprintable() and " " not in url
     except ValueError:
         is_valid = False
-        parts = urlsplit("")
     if not is_valid:
-        raise FamiliarError("--webhook: give a URL such as http://homeassistant.local:8123/api/webhook/NAME")
-    if "@" in parts.netloc:
-        raise FamiliarError("--webhook: a user name and a password in a URL are not supported; use a signature")
+        raise FamiliarError(
+            "--webhook: give a URL such as http://homeassistant.local:8123/api/webhook/NAME, without a password"
+        )
     return url
 
 
@@ -132,23 +131,21 @@ class Webhook(threading.Thread):
         headers = {
             "Content-Type": "application/json",
             "User-Agent": f"familiar/{__version__}",
-            "X-Familiar-Event": event.kind,
-            "X-Familiar-Id": event.id,
+            "X-Familiar-Event": event["event"],
+            "X-Familiar-Id": event["id"],
         }
         if self._secret is not None:
             headers[SIGNATURE_HEADER] = sign(self._secret, body)
         request = urllib.request.Request(self._url, body, headers, method="POST")
         try:
             with self._opener.open(request, timeout=TIMEOUT_SECONDS) as answer:
-                status, target = answer.status, urlsplit(answer.headers.get("Location") or "").netloc
+                status = answer.status
         except (OSError, http.client.HTTPException, ValueError) as error:
             return str(getattr(error, "reason", error)) or type(error).__name__
-        if 300 <= status < 400:
-            return f"answers with a redirect ({status}) to {target or 'itself'}, not followed"
-        if status >= 500 or status in _RETRIED:
-            return f"answers {status}"
+        if 300 <= status < 400 or status >= 500 or status in _RETRIED:
+            return f"answers {status}"  # redirects are not followed
         if status >= 400:
-            self._on_note(f"{self._host}: refused event {event.id} ({status}), which is dropped")
+            self._on_note(f"{self._host}: refused event {event['id']} ({status}), which is dropped")
         elif self._retry_seconds:
             self._retry_seconds = 0.0
             self._on_note(f"{self._host}: answers again")

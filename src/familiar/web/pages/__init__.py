@@ -5,8 +5,6 @@ from fastapi import APIRouter
 from familiar.web.pages import (
     album,
     compare,
-    desk,
-    desk_pet,
     individual,
     individuals,
     login,
@@ -21,5 +19,5 @@ from familiar.web.pages.render import render_error_page, without_hints
 __all__ = ["render_error_page", "router", "without_hints"]
 
 router = APIRouter()
-for part in (album, individuals, individual, photo, questions, search, compare, model, undo, login, desk, desk_pet):
+for part in (album, individuals, individual, photo, questions, search, compare, model, undo, login):
     router.include_router(part.router)

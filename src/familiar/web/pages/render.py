@@ -2,6 +2,7 @@
 
 import re
 from http import HTTPStatus
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,6 @@ from familiar.core.likelihood import likelihood
 from familiar.core.plural import plural
 from familiar.core.templating import template_environment
 from familiar.gallery import Gallery
-from familiar.integrations.lost_pets.reports import has_reports
 from familiar.web.errors import HttpProblem, kebab, problem_headers
 from familiar.web.middleware import csrf_token
 from familiar.web.service import Service, get_service
@@ -31,6 +31,7 @@ NAV = (
     ("compare", "Compare", "/compare"),
     ("model", "Model", "/model"),
 )
+HAS_DESK = find_spec("familiar.integrations") is not None  # the pages of the core are complete without
 DESK = ("desk", "Pets", "/desk")  # only where the register of lost pets is used
 # Labels of the undo button, by the kind of the last decision.
 UNDO_LABELS = {
@@ -199,7 +200,15 @@ def _frame_context(request: Request, service: Service, *, uses_desk: bool = Fals
 
 def _read_frame(gallery: Gallery) -> tuple[Decision | None, Counts, bool]:
     with gallery.read():
-        return next(iter(gallery.decisions(1)), None), gallery.counts(), has_reports(gallery)
+        return next(iter(gallery.decisions(1)), None), gallery.counts(), _uses_desk(gallery)
+
+
+def _uses_desk(gallery: Gallery) -> bool:
+    if not HAS_DESK:
+        return False
+    from familiar.integrations.lost_pets.reports import has_reports
+
+    return has_reports(gallery)
 
 
 def _make_environment() -> Environment:

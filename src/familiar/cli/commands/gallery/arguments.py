@@ -14,6 +14,7 @@ from familiar.core.plural import pluralize
 if TYPE_CHECKING:  # --help imports nothing heavy
     import numpy as np
 
+    from familiar import VectorIndex
     from familiar.core.gallery_types import SpeciesClustering
     from familiar.gallery import ClusteringSettings, Gallery
 
@@ -41,9 +42,14 @@ def open_gallery(
 ) -> "Gallery":
     """Open a gallery, and the index that it has outside its folder once that is needed; as `Gallery.open`."""
     from familiar.gallery import Gallery
+
+    return Gallery.open(folder, models, providers=providers, backups=backups, open_index=_open_index)
+
+
+def _open_index(address: str, collection: str, dim: int) -> "VectorIndex":
     from familiar.integrations.milvus import open_index
 
-    return Gallery.open(folder, models, providers=providers, backups=backups, open_index=open_index)
+    return open_index(address, collection, dim)
 
 
 def open_or_create(
