@@ -60,11 +60,11 @@ def measure(index: MilvusIndex, vectors: np.ndarray, queries: np.ndarray) -> Non
     recalls: list[float] = []
     for query in queries:
         started = time.perf_counter()
-        expected, _ = search(vectors, query[None], K)
+        expected, _ = search(vectors, queries=query[None], k=K)
         times["exact"].append(time.perf_counter() - started)
         started = time.perf_counter()
         candidates = index.search(query, K + EXTRA)
-        neighbors, _ = rerank(vectors, query[None], candidates[None], K)
+        neighbors, _ = rerank(vectors, queries=query[None], rows=candidates[None], k=K)
         times["milvus"].append(time.perf_counter() - started)
         recalls.append(len({*expected[0].tolist()} & {*neighbors[0].tolist()}) / K)
     exact, milvus = (1000 * float(np.median(taken)) for taken in times.values())

@@ -40,7 +40,7 @@ def main(options: list[str]) -> None:
     arguments = parser.parse_args(options)
     embeddings, _ = synthetic(arguments.count + arguments.queries, decay=arguments.decay)
     vectors, queries = embeddings[: arguments.count], embeddings[arguments.count :]
-    truth, _ = search(vectors, queries, K)
+    truth, _ = search(vectors, queries=queries, k=K)
     print("| vectors | decay | search | p50 ms | x bare | recall@10 | |")
     print("|---|---|---|---|---|---|---|")
 
@@ -73,8 +73,8 @@ def _exact_searches(vectors: np.ndarray) -> dict[str, Callable[[np.ndarray], np.
 
     return {
         "bare product, float32": bare,
-        "exact, float32": lambda query: search(vectors, query, K)[0],
-        "exact, float16": lambda query: search(halves, query, K)[0],
+        "exact, float32": lambda query: search(vectors, queries=query, k=K)[0],
+        "exact, float16": lambda query: search(halves, queries=query, k=K)[0],
         f"prefix {PREFIX}, {CANDIDATES} candidates": lambda query: search_prefix(
             vectors, prefixes, query, K, CANDIDATES
         )[0],

@@ -20,8 +20,11 @@ const MIRRORED = [1, 0, 2, 4, 3];
 const SAME_HEAD_IOU = 0.45; // two boxes that overlap by more are one head
 const POINTS = 5; // a person's landmarks: eyes, nose, corners of the mouth
 
-/** The labels that a detector of Python finds, by its name; those that are not here do not exist in a browser. */
-export const DETECTORS = { pets: ["cat", "dog"], auto: LABELS };
+/**
+ * What this finds in the place of a detector of Python, by its name: of people it has landmarks, as "yunet" has. Those
+ * that are not here have nothing like them in a browser.
+ */
+export const DETECTORS = { pets: ["cat", "dog"], auto: LABELS, yunet: ["person"] };
 
 /**
  * The heads in a photo, best first: {box, score, label, landmarks}. Boxes are [left, top, right, bottom] in pixels of

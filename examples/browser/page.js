@@ -8,7 +8,7 @@ import { ready as jpegReady } from "./jpeg.js";
 
 const DEFAULT_BUNDLE = "model.onnx"; // taken where it lies beside the page
 const DETECTOR_FILE = "heads.onnx"; // fetched when the page loads: later it may be offline
-const TARGETS = { pets: "heads of cats and dogs", auto: "heads of cats, dogs and people" };
+const PLURALS = { cat: "cats", dog: "dogs", person: "people" };
 
 const byId = (id) => document.getElementById(id);
 const photos = []; // {file, url, faces, problem}; `faces` are of the bundle in use, as faces.js makes them
@@ -131,12 +131,16 @@ async function embedFaces(photo) {
   if (!labels) return [{ ...(await embedWholePhoto(photo.file, bundle)), photo, url: photo.url }];
   const heads = await embedHeads(photo.file, bundle, detector.network, labels);
   if (!heads.length) {
-    const species = new Intl.ListFormat("en", { type: "disjunction" }).format(labels);
-    throw new Error(`no head of a ${species} found. Choose “Photos are crops already” if it is one.`);
+    throw new Error(`no head of a ${listed(labels, "disjunction")} found. Choose “Photos are crops already” if it is one.`);
   }
   return Promise.all(
     heads.map(async ({ crop, ...head }) => ({ ...head, photo, url: crop ? await cropUrl(crop) : photo.url })),
   );
+}
+
+/** Words as "one, two and three", or "or". */
+function listed(words, type) {
+  return new Intl.ListFormat("en-GB", { type }).format(words);
 }
 
 /** Where the time went: medians, in words. */
@@ -231,10 +235,10 @@ function showDetector() {
   const warning = detectorWarning();
   byId("detector-warning").hidden = !warning;
   byId("detector-warning").textContent = warning;
-  const name = bundle.metadata.detector;
-  byId("crops-choice").hidden = !(DETECTORS[name] && detector.network);
-  byId("detection").textContent = searchLabels()
-    ? `This page looks for ${TARGETS[name]}. Each becomes an entry of its own, numbered from the left of its photo.`
+  byId("crops-choice").hidden = !(DETECTORS[bundle.metadata.detector] && detector.network);
+  const labels = searchLabels();
+  byId("detection").textContent = labels
+    ? `This page looks for heads of ${listed(labels.map((label) => PLURALS[label]), "conjunction")}. Each becomes an entry of its own, numbered from the left of its photo.`
     : "Each photo is taken whole: cut the faces out first.";
 }
 

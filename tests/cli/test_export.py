@@ -12,7 +12,8 @@ from torch import nn
 from familiar.cli.commands import export as command
 from familiar.core.errors import GateRefused, TooLarge
 from familiar.datasets.folders import DataSpec
-from familiar.embedding.bundle import Bundle, load_bundle
+from familiar.detection.heads import NETWORK_FILE
+from familiar.embedding.bundle import Bundle, load_bundle, resolve_model
 from familiar.export import run_export as export_module
 from familiar.export.gate import Gate, GateMetrics
 from familiar.export.onnx import onnx_bytes
@@ -252,3 +253,32 @@ def test_rejects_bundle_beyond_max_auc_drop(
     assert answer.code == 0
     assert answer.out.endswith("ROC AUC 0.9800 -> 0.9600, recall@1 0.9600 -> 0.9600\n")
     assert output.exists()
+
+
+@pytest.mark.parametrize("name", ["person-mobile", "pet-nano", "heads"])
+def test_shipped_network_is_copied_as_it_is(familiar: Familiar, tmp_path: Path, name: str):
+    output = tmp_path / "new" / "copy.onnx"
+    answer = familiar("export", name, "--output", str(output))
+    assert answer.code == 0
+    shipped = NETWORK_FILE if name == "heads" else resolve_model(name)
+    assert output.read_bytes() == shipped.read_bytes()
+    assert answer.out.endswith(f", {name} as it is shipped\n")
+    described = json.loads(familiar("export", name, "--output", str(output), "--json").out)
+    assert described == {"bundle": str(output), "size_bytes": shipped.stat().st_size}
+
+
+def test_shipped_bundle_takes_no_settings_of_runs(familiar: Familiar, tmp_path: Path):
+    output = tmp_path / "copy.onnx"
+    answer = familiar("export", "person-mobile", "-o", str(output), "--max-size", "1MB", "--license", "MIT")
+    assert answer.code == 2
+    assert "person-mobile is copied as it is shipped: leave out --max-size, --license" in answer.err
+    assert not output.exists()
+
+
+def test_run_named_like_a_shipped_bundle_is_exported(
+    familiar: Familiar, exports: list[dict[str, Any]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.chdir(tmp_path)
+    Path("pet-nano").mkdir()
+    assert familiar("export", "pet-nano", "-o", "out.onnx").code == 0
+    assert exports[0]["run"] == Path("pet-nano")

@@ -434,6 +434,23 @@ def test_choice_order_and_crops_of_heads_match_python(
         expect(page.get_by_role("table")).to_contain_text("two.png (dog, ")
 
 
+def test_people_are_found_for_bundles_made_for_a_detector_of_people(
+    context: BrowserContext, origin: str, make_bundle: MakeBundle, scenes: list[Path], several_heads: Path
+):
+    serve_detector(context, several_heads.read_bytes())
+    bundle = make_bundle("yunet", detector="yunet")
+    with open_page(context, origin) as page:
+        choose_bundle(page, bundle)
+        expect(page.get_by_text("This page looks for heads of people.")).to_be_visible()
+        choose_photos(page, scenes)
+        saved = save(page)
+    heads = {scene: HeadDetector(("person",), network=several_heads).detect(load_photo(scene)) for scene in scenes}
+    assert saved.names == [scene.name for scene, people in heads.items() for _ in people]
+    assert {face["label"] for face in saved.faces} == {"person"}
+    embeddings = np.concatenate([embed_heads(bundle, scene, people) for scene, people in heads.items()])
+    np.testing.assert_allclose(saved.embeddings, embeddings, atol=1e-3, rtol=0)
+
+
 def test_photo_without_heads_is_left_out(
     context: BrowserContext,
     origin: str,

@@ -1,6 +1,9 @@
 import tracemalloc
+from collections.abc import Iterator
+from functools import partial
 from unittest import mock
 
+import jaxtyping
 import numpy as np
 import pytest
 from hypothesis import example, given
@@ -74,7 +77,7 @@ def test_nearest_rejects_invalid_neighbor_count(k):
 
 
 def test_search_returns_the_nearest_first():
-    hits, similarity = search(degrees(0, 50, 20, 180), degrees(10, 181), 2)
+    hits, similarity = search(degrees(0, 50, 20, 180), queries=degrees(10, 181), k=2)
     assert hits.tolist() == [[0, 2], [3, 1]]
     np.testing.assert_allclose(similarity, np.cos(np.deg2rad([[10, 10], [1, 131]])), atol=1e-6)
 
@@ -102,16 +105,16 @@ def test_search_matches_slow_reference(seed, count, query_count, k, dtype, ties,
     vectors, queries = vectors[:count].astype(dtype), vectors[count:]
     allowed = None if share is None else rng.random(count) < share
     expected = reference_search(vectors, queries, k, allowed)
-    assert_same(search(vectors, queries, k, allowed), expected)
+    assert_same(search(vectors, queries=queries, k=k, allowed=allowed), expected)
     with in_small_blocks():
-        assert_same(search(vectors, queries, k, allowed), expected)
+        assert_same(search(vectors, queries=queries, k=k, allowed=allowed), expected)
 
 
 def test_search_returns_equal_rows_in_index_order():
     vectors = rows(5000, dim=128)
     copies = [4999, 17, 2048, 1, 4095]
     vectors[copies] = query = rows(1, dim=128, seed=1)[0]
-    hits, similarity = search(vectors, query[None], 3)
+    hits, similarity = search(vectors, queries=query[None], k=3)
     assert hits.tolist() == [[1, 17, 2048]]
     assert similarity.tolist() == [[1.0, 1.0, 1.0]]
 
@@ -120,8 +123,8 @@ def test_search_ranks_by_cosine_not_dot_product():
     vectors = np.tile(degrees(60), (2000, 1))
     vectors[1500] = degrees(0)[0] * np.float32(0.9993)
     vectors[700] = degrees(1)[0] * np.float32(1.0007)  # the higher product: cos 1 = .99985
-    assert search(vectors, degrees(0), 1)[0].tolist() == [[1500]]
-    hits, similarity = search(vectors, degrees(0), 2)
+    assert search(vectors, queries=degrees(0), k=1)[0].tolist() == [[1500]]
+    hits, similarity = search(vectors, queries=degrees(0), k=2)
     assert hits.tolist() == [[1500, 700]]
     np.testing.assert_allclose(similarity, [[1.0, 0.99985]], atol=1e-5)
 
@@ -130,22 +133,22 @@ def test_search_does_not_allocate_the_full_similarity_matrix():
     vectors, queries = rows(20_000, dim=4), rows(500, dim=4, seed=1)
     tracemalloc.start()
     with mock.patch.object(brute_force, "_TILE_PRODUCTS", 100_000):
-        search(vectors, queries, 3)
+        search(vectors, queries=queries, k=3)
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert peak < len(vectors) * len(queries) * 4 / 8
 
 
 @pytest.mark.parametrize(
-    "find", [search, lambda vectors, queries, _: rerank(vectors, queries, np.array([[0, 1, 2]]), 1)]
+    "find", [partial(search, k=1), partial(rerank, rows=np.array([[0, 1, 2]]), k=1)], ids=["search", "rerank"]
 )
 def test_rejects_non_unit_rows_and_queries(find):
     vectors = degrees(0, 1, 2)
     vectors[1] *= 2
     with pytest.raises(ValueError, match="row 1"):
-        find(vectors, degrees(0), 1)
+        find(vectors, queries=degrees(0))
     with pytest.raises(ValueError, match="unit vectors"):
-        find(degrees(0, 1, 2), 2 * degrees(0), 1)
+        find(degrees(0, 1, 2), queries=2 * degrees(0))
 
 
 @pytest.mark.parametrize("count", [3, 3000])
@@ -153,14 +156,14 @@ def test_search_rejects_nan_rows(count):
     vectors = rows(count)
     vectors[1] = np.nan
     with pytest.raises(ValueError, match="not finite"):
-        search(vectors, vectors[:1], 1)
+        search(vectors, queries=vectors[:1], k=1)
 
 
 def test_rejects_k_of_zero():
     with pytest.raises(ValueError, match="k must be at least 1"):
-        search(rows(3), rows(1), 0)
+        search(rows(3), queries=rows(1), k=0)
     with pytest.raises(ValueError, match="k must be at least 1"):
-        rerank(rows(3), rows(1), np.array([[0]]), 0)
+        rerank(rows(3), queries=rows(1), rows=np.array([[0]]), k=0)
 
 
 @given(
@@ -174,7 +177,7 @@ def test_prefix_search_of_all_candidates_equals_search(seed, length, dtype, shar
     vectors, queries = rows(60, dim=4, seed=seed).astype(dtype), rows(3, dim=4, seed=seed + 1)
     allowed = None if share is None else rng.random(60) < share
     prefixes = prefix(vectors.astype(np.float32), length)
-    expected = search(vectors, queries, 5, allowed)
+    expected = search(vectors, queries=queries, k=5, allowed=allowed)
     assert_same(search_prefix(vectors, prefixes, queries, 5, 60, allowed), expected)
 
 
@@ -185,7 +188,7 @@ def test_prefix_search_ranks_candidates_by_full_vectors():
     hits, similarity = search_prefix(vectors, prefix(vectors, 2), query, 2, candidates=2)
     assert hits.tolist() == [[0, 1]]  # by the prefix alone 1 is nearest, and 2 is far
     np.testing.assert_allclose(similarity, query @ vectors[:2].T, atol=1e-6)
-    assert search(vectors, query, 2)[0].tolist() == [[0, 2]]
+    assert search(vectors, queries=query, k=2)[0].tolist() == [[0, 2]]
 
 
 def test_prefix_search_rejects_fewer_candidates_than_k():
@@ -196,6 +199,42 @@ def test_prefix_search_rejects_fewer_candidates_than_k():
 def test_rerank_sorts_only_the_candidates():
     vectors, queries = rows(40), rows(3, seed=1)
     candidates = np.random.default_rng(0).permuted(np.tile(np.arange(0, 40, 2), (3, 1)), axis=1)
-    assert_same(rerank(vectors, queries, candidates, 6), reference_search(vectors, queries, 6, np.arange(40) % 2 == 0))
-    assert rerank(vectors, queries, candidates, 50)[0].shape == (3, 20)
-    assert rerank(vectors, queries, candidates[:, :0], 2)[0].shape == (3, 0)
+    expected = reference_search(vectors, queries, 6, np.arange(40) % 2 == 0)
+    assert_same(rerank(vectors, queries=queries, rows=candidates, k=6), expected)
+    assert rerank(vectors, queries=queries, rows=candidates, k=50)[0].shape == (3, 20)
+    assert rerank(vectors, queries=queries, rows=candidates[:, :0], k=2)[0].shape == (3, 0)
+
+
+@pytest.fixture
+def _without_type_checks() -> Iterator[None]:
+    """Users do not have the checker of shapes that other tests run with."""
+    jaxtyping.config.update("jaxtyping_disable", True)
+    yield
+    jaxtyping.config.update("jaxtyping_disable", False)
+
+
+@pytest.mark.usefixtures("_without_type_checks")
+@pytest.mark.parametrize(
+    ("vectors", "queries", "message"),
+    [
+        (rows(3), rows(1)[0], r"queries are rows of numbers \(n, d\), not \(5,\): of a single one give row\[None\]"),
+        (rows(3)[0], rows(1), r"vectors are rows of numbers \(n, d\), not \(5,\)"),
+        (rows(3), rows(1, dim=8), "vectors have 5 numbers and queries 8: of another model?"),
+    ],
+)
+@pytest.mark.parametrize("find", [search, partial(rerank, rows=np.array([[0, 1]]))], ids=["search", "rerank"])
+def test_rejects_shapes_that_do_not_fit(vectors, queries, message, find):
+    with pytest.raises(ValueError, match=message):
+        find(vectors, queries=queries, k=2)
+
+
+@pytest.mark.usefixtures("_without_type_checks")
+def test_rerank_rejects_candidates_of_other_queries():
+    with pytest.raises(ValueError, match=r"each of 2 queries needs a row of candidates, not \(1, 2\)"):
+        rerank(rows(3), queries=rows(2), rows=np.array([[0, 1]]), k=1)
+
+
+@pytest.mark.parametrize("find", [search, rerank])
+def test_queries_cannot_be_given_in_the_place_of_vectors(find):
+    with pytest.raises(TypeError, match="positional argument"):
+        find(rows(1), rows(3), 1)

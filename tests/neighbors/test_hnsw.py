@@ -2,8 +2,10 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
+import jaxtyping
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -39,13 +41,13 @@ def test_recall_against_exact_search_is_at_least_95_percent(dtype):
     keys = np.random.default_rng(2).permutation(10**12 + np.arange(3000))
     index = HnswIndex.build(vectors, keys)
     assert (len(index), index.dim) == (3000, 24)
-    exact_rows, exact_similarity = search(vectors, queries, 10)
+    exact_rows, exact_similarity = search(vectors, queries=queries, k=10)
     found_keys, similarity = index.search(queries, 10)
     recall = [np.isin(true, approximate).mean() for true, approximate in zip(keys[exact_rows], found_keys, strict=True)]
     assert np.mean(recall) >= 0.95  # near 1, but each build gives another graph
     assert (np.diff(similarity, axis=1) <= 0).all()
     row_of = np.argsort(keys)[np.searchsorted(np.sort(keys), found_keys)]
-    reranked, exact = rerank(vectors, queries, row_of, 10)
+    reranked, exact = rerank(vectors, queries=queries, rows=row_of, k=10)
     np.testing.assert_allclose(similarity, exact, atol=1e-3)
     complete = np.array(recall) == 1
     np.testing.assert_array_equal(reranked[complete], exact_rows[complete])
@@ -80,6 +82,26 @@ def test_indexes_of_up_to_2_rows_can_be_saved_and_searched(tmp_path, count):
     assert reopened.search(rows(0), 5)[0].shape == (0, count)
 
 
+@pytest.fixture
+def _without_type_checks() -> Iterator[None]:
+    """Users do not have the checker of shapes that other tests run with."""
+    jaxtyping.config.update("jaxtyping_disable", True)
+    yield
+    jaxtyping.config.update("jaxtyping_disable", False)
+
+
+@pytest.mark.usefixtures("_without_type_checks")
+def test_rejects_vectors_and_keys_that_are_swapped():
+    with pytest.raises(ValueError, match=r"vectors are rows \(n, d\) .* not \(3,\) and \(3, 16\)"):
+        HnswIndex.build(np.arange(3), rows(3))
+
+
+@pytest.mark.usefixtures("_without_type_checks")
+def test_rejects_a_query_that_is_no_row():
+    with pytest.raises(ValueError, match=r"takes rows \(q, 16\), not \(16,\)"):
+        built().search(rows(1)[0], 1)
+
+
 @pytest.mark.slow
 def test_rejects_invalid_keys_rows_and_queries():
     for keys in ([0, 1], [0, 1, 1], [0, -1, 2]):
@@ -90,7 +112,7 @@ def test_rejects_invalid_keys_rows_and_queries():
     with pytest.raises(ValueError, match=r"row 10000 on: 1 of 2000 .* row 1000$"):
         HnswIndex.build(long, np.arange(12_000))
     index = built()
-    with pytest.raises(ValueError, match="16 numbers, not 8"):
+    with pytest.raises(ValueError, match=r"takes rows \(q, 16\), not \(1, 8\)"):
         index.search(rows(1, dim=8), 1)
     with pytest.raises(ValueError, match="unit"):
         index.search(2 * rows(1), 1)

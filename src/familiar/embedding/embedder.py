@@ -295,7 +295,7 @@ class Embedder:
         with many faces by several threads.
 
         Args:
-            sources: what `open_photo` loads.
+            sources: photos as `load_photo` takes them: paths, bytes, open files; or what `open_photo` loads.
             detector: finds the faces: a detector, or the name of one as for `build_detector`, such as "none" if the
                 photos are crops already. None: the one that the bundles name.
             open_photo: loads a source.
@@ -398,7 +398,7 @@ class Embedder:
         """Find and embed one face of a photo.
 
         Args:
-            source: what `open_photo` loads.
+            source: a photo as for `faces`.
             detector: as for `faces`.
             open_photo: loads the source.
             number: of the face, counted from the left and from 1; None: the best one.

@@ -57,7 +57,7 @@ def embed_photos(
 
     Args:
         embedder: computes the embeddings.
-        sources: what `open_photo` loads.
+        sources: photos as `load_photo` takes them: paths, bytes, open files; or what `open_photo` loads.
         detector: as for `Embedder.faces`.
         open_photo: loads a source.
         species: of all faces; None: what the detector says.

@@ -1,7 +1,5 @@
 """Verification: do two photos show the same individual?"""
 
-from pathlib import Path
-
 import numpy as np
 from jaxtyping import Float32
 
@@ -11,13 +9,14 @@ from familiar.core.types import Face
 from familiar.detection.detector import Detector
 from familiar.embedding.embedder import Embedder, as_embedder
 from familiar.embedding.species import FAMILY, Models
+from familiar.photos.photo_source import PhotoSource
 
 BEST_FACES = (None, None)
 
 
 def verify(
-    first: Path | str,
-    second: Path | str,
+    first: PhotoSource,
+    second: PhotoSource,
     model: Embedder | Models = FAMILY,
     *,
     detector: Detector | str | None = None,
@@ -28,7 +27,7 @@ def verify(
     """Decide whether two photos show the same individual.
 
     Args:
-        first: one photo.
+        first: one photo: a path, bytes, an open file, or what else `load_photo` takes.
         second: the other photo.
         model: an embedder, or what one is made of: a bundle (.onnx), a run folder, the name of a shipped bundle.
             By default the shipped ones for cats, dogs and people.
@@ -53,7 +52,7 @@ def verify(
     embedder = as_embedder(model)
     chosen = embedder.detector(detector)
     photos = zip((first, second), faces, strict=True)
-    pair = [embedder.face(Path(photo), chosen, number=number, species=species, flip=flip) for photo, number in photos]
+    pair = [embedder.face(photo, chosen, number=number, species=species, flip=flip) for photo, number in photos]
     return verify_faces(embedder, pair[0], pair[1])
 
 

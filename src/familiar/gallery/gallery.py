@@ -77,10 +77,11 @@ from familiar.gallery.transfer.backup import BackupResult, RestoreResult, backup
 from familiar.gallery.transfer.check import CheckResult, check
 from familiar.gallery.transfer.repair import RepairResult, repair
 from familiar.photos.listing import find_photos
+from familiar.photos.photo_source import PhotoSource, photo_name
 
 Photos = Path | str | Iterable[Path | str]
 T = TypeVar("T")
-Query: TypeAlias = Path | str | Crop | Float32[np.ndarray, " d"]
+Query: TypeAlias = PhotoSource | Crop | Float32[np.ndarray, " d"]
 
 
 @dataclass
@@ -501,7 +502,7 @@ class Gallery(TableSource):
 
     def find_face(
         self,
-        photo: Path | str,
+        photo: PhotoSource,
         detector: Detector | str | None = None,
         *,
         face: int | None = None,
@@ -510,7 +511,7 @@ class Gallery(TableSource):
         """Find the face of a photo that is compared with the gallery.
 
         Args:
-            photo: the file.
+            photo: a path, bytes, an open file, or what else `load_photo` takes.
             detector: as for `search`.
             face: as for `search`.
             species: of the face; None: what the detector says.
@@ -522,11 +523,11 @@ class Gallery(TableSource):
         self.check_model(self.embedder)
         chosen, choice = self.detector(detector, for_query=True), "best" if face is None else face
         try:
-            return self.embedder.detect_faces(Path(photo), chosen, choice=choice, species=species, rate=False)
+            return self.embedder.detect_faces(photo, chosen, choice=choice, species=species, rate=False)
         except NothingDetected as error:
             raise NoFaceFound(
-                f"{photo}: no {looked_for(chosen)} found{self.not_searched_for()}; if the photo is cropped to a face "
-                "already, use --detector none"
+                f"{photo_name(photo)}: no {looked_for(chosen)} found{self.not_searched_for()}; if the photo is cropped "
+                "to a face already, use --detector none"
             ) from error
 
     def embed_face(self, photo: DetectedFaces, *, flip: bool = False) -> Float32[np.ndarray, " d"]:
@@ -548,7 +549,7 @@ class Gallery(TableSource):
         self, query: Query, detector: Detector | str | None, face: int | None, *, flip: bool
     ) -> Float32[np.ndarray, " d"]:
         """Return the embedding of a query, which may be one already. Raises ValueError if that is no unit vector."""
-        if isinstance(query, np.ndarray):
+        if isinstance(query, np.ndarray) and query.ndim != 3:
             check_unit_rows(query[None])
             return query
         if isinstance(query, Crop):
@@ -570,7 +571,8 @@ class Gallery(TableSource):
         """Find the faces that are most similar to a query.
 
         Args:
-            query: a photo's path, a crop, or an embedding of the gallery's model, "d".
+            query: a photo as `load_photo` takes it (a path, bytes, an open file), a crop, or an embedding of the
+                gallery's model, "d".
             k: maximum number of faces, at least 1.
             only: restricts the search to some faces.
             detector: finds the face in a photo. None: the gallery's; "none" or "center" if the photo is a crop; or a
@@ -602,7 +604,7 @@ class Gallery(TableSource):
         """Find the identities that are most similar to a query.
 
         Args:
-            query: a photo's path, a crop, or an embedding.
+            query: a photo as `load_photo` takes it (a path, bytes, an open file), a crop, or an embedding.
             k: maximum number of identities, at least 1.
             only: restricts the search to some faces.
             detector: finds the face in a photo.
@@ -631,7 +633,7 @@ class Gallery(TableSource):
         """Decide whether a query shows an identity.
 
         Args:
-            query: a photo's path, a crop, or an embedding.
+            query: a photo as `load_photo` takes it (a path, bytes, an open file), a crop, or an embedding.
             identity: the identity.
             detector: finds the face in a photo.
             face: number of the face in a photo, counted from the left and from 1; None: the best one.

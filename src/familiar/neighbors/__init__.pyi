@@ -1,10 +1,10 @@
 from .album import AlbumWhitening, cluster_album, estimate_threshold
-from .brute_force import nearest_neighbors, search
+from .brute_force import nearest_neighbors, rerank, search
 from .centering import Centering
 from .clustering import cluster, fit_threshold
 from .constraints import Constraints
 from .domains import cluster_by_domain
-from .hnsw import HnswIndex
+from .hnsw import HnswIndex, Stamp
 from .knn_graph import KnnGraph, build_knn_graph
 from .whitening import domain_shift, whiten_to_domain
 
@@ -14,6 +14,7 @@ __all__ = [
     "Constraints",
     "HnswIndex",
     "KnnGraph",
+    "Stamp",
     "build_knn_graph",
     "cluster",
     "cluster_album",
@@ -22,6 +23,7 @@ __all__ = [
     "estimate_threshold",
     "fit_threshold",
     "nearest_neighbors",
+    "rerank",
     "search",
     "whiten_to_domain",
 ]

@@ -63,11 +63,14 @@ def nearest_neighbors(
 
 def search(
     vectors: Vectors,
+    *,
     queries: Float32[np.ndarray, "q d"],
     k: int,
     allowed: Bool[np.ndarray, " n"] | None = None,
 ) -> tuple[Int64[np.ndarray, "q hits"], Float32[np.ndarray, "q hits"]]:
     """Find the k nearest unit rows of each query.
+
+    What is searched and what is searched for look alike, so the queries are given by name.
 
     Similarities are cosines computed in float64 and rounded to float32, whatever the vectors are stored in; of equal
     ones the lower row comes first. So equal rows tie exactly, and no result depends on the blocks.
@@ -82,14 +85,16 @@ def search(
         Rows and similarities, nearest first: k, or as many as are allowed.
 
     Raises:
-        ValueError: a query or a row near it that is not a unit vector, a product that is not a number, or k below 1.
+        ValueError: a query or a row near it that is not a unit vector, a product that is not a number, k below 1, or
+            arrays whose shapes do not fit.
     """
     _check_k(k)
+    _check_shapes(vectors, queries)
     exact_queries = unit_rows(queries)
     if allowed is not None:
         rows = np.flatnonzero(allowed)
         if len(rows) * _COPY_BELOW_ONE_IN < len(vectors):
-            hits, similarity = search(vectors[rows], queries, k)
+            hits, similarity = search(vectors[rows], queries=queries, k=k)
             return rows[hits], similarity
     k = min(k, len(vectors) if allowed is None else int(allowed.sum()))
     best = _TopK(len(queries), k)
@@ -128,12 +133,14 @@ def search_prefix(
     """
     if candidates < k:
         raise ValueError(f"candidates must be at least k: got {candidates} candidates for k = {k}")
-    rows, _ = search(prefixes, prefix(queries, prefixes.shape[1]), candidates, allowed)
-    return rerank(vectors, queries, rows, k)
+    query_prefixes = prefix(queries, prefixes.shape[1])
+    rows, _ = search(prefixes, queries=query_prefixes, k=candidates, allowed=allowed)
+    return rerank(vectors, queries=queries, rows=rows, k=k)
 
 
 def rerank(
     vectors: Vectors,
+    *,
     queries: Float32[np.ndarray, "q d"],
     rows: Int64[np.ndarray, "q c"],
     k: int,
@@ -150,9 +157,12 @@ def rerank(
         Rows and similarities in the order of `search`: k, or c if there are fewer.
 
     Raises:
-        ValueError: rows or queries that are not unit vectors, or k below 1.
+        ValueError: rows or queries that are not unit vectors, k below 1, or arrays whose shapes do not fit.
     """
     _check_k(k)
+    _check_shapes(vectors, queries)
+    if rows.ndim != 2 or len(rows) != len(queries):
+        raise ValueError(f"each of {len(queries)} queries needs a row of candidates, not {rows.shape}")
     best = _TopK(len(queries), min(k, rows.shape[1]))
     query = np.repeat(np.arange(len(queries)), rows.shape[1])
     best.add(query, rows.ravel(), _exact_similarities(vectors, rows.ravel(), unit_rows(queries), query))
@@ -162,6 +172,14 @@ def rerank(
 def _check_k(k: int) -> None:
     if k < 1:
         raise ValueError(f"k must be at least 1, got {k}")
+
+
+def _check_shapes(vectors: np.ndarray, queries: np.ndarray) -> None:
+    for name, rows in (("vectors", vectors), ("queries", queries)):
+        if rows.ndim != 2:
+            raise ValueError(f"{name} are rows of numbers (n, d), not {rows.shape}: of a single one give row[None]")
+    if vectors.shape[1] != queries.shape[1]:
+        raise ValueError(f"vectors have {vectors.shape[1]} numbers and queries {queries.shape[1]}: of another model?")
 
 
 class _TopK:

@@ -90,6 +90,8 @@ class HnswIndex:
             FamiliarError: usearch is not installed.
             ValueError: rows that are not unit vectors, or keys that are negative, repeated or not one per row.
         """
+        if vectors.ndim != 2 or keys.ndim != 1:
+            raise ValueError(f"vectors are rows (n, d) and keys are (n,), not {vectors.shape} and {keys.shape}")
         if len(keys) != len(vectors) or len(np.unique(keys)) < len(keys) or (keys < 0).any():
             raise ValueError(f"{len(vectors)} vectors need as many keys, distinct and not negative")
         index = _empty_index(vectors.shape[1])
@@ -114,15 +116,15 @@ class HnswIndex:
         Returns:
             Keys and similarities, nearest first: k, or all there are. The similarities are of vectors rounded to
             float16, off by up to 0.001: good enough for choosing candidates, but not to show or to compare with a
-            threshold. A caller that has the vectors takes a few more and calls `brute_force.rerank`.
+            threshold. A caller that has the vectors takes a few more and calls `rerank`.
 
         Raises:
             ValueError: queries of another dimension or that are not unit vectors, or k below 1.
         """
         if k < 1:
             raise ValueError(f"k must be at least 1, got {k}")
-        if queries.shape[1] != self.dim:
-            raise ValueError(f"this index has vectors of {self.dim} numbers, not {queries.shape[1]}")
+        if queries.ndim != 2 or queries.shape[1] != self.dim:
+            raise ValueError(f"this index takes rows (q, {self.dim}), not {queries.shape}")
         check_unit_rows(queries)
         k = min(k, len(self))
         keys = np.empty((len(queries), k), np.int64)
@@ -137,7 +139,7 @@ class HnswIndex:
             similarity[row] = 1 - matches.distances
         return keys, np.clip(similarity, -1.0, 1.0, out=similarity)
 
-    def save(self, folder: Path, watermark: str) -> Stamp:
+    def save(self, folder: Path | str, watermark: str) -> Stamp:
         """Save the index into a folder.
 
         If the process is killed, or another one writes at the same time, the files are those of before or ones that
@@ -154,7 +156,7 @@ class HnswIndex:
         Raises:
             CannotWrite: the system refuses.
         """
-        stamp = Stamp(len(self), watermark)
+        folder, stamp = Path(folder), Stamp(len(self), watermark)
         content = bytes(self._index.save() or b"")  # pyright: ignore[reportUnknownMemberType]
         record = {**_describe_stamp(stamp), "sha256": _pieces_sha256(content)}
         make_folder(folder)
@@ -163,7 +165,7 @@ class HnswIndex:
         return stamp
 
     @classmethod
-    def open(cls, folder: Path, expected: Stamp) -> "HnswIndex | None":
+    def open(cls, folder: Path | str, expected: Stamp) -> "HnswIndex | None":
         """Open a saved index, memory-mapped and read-only.
 
         Reads and checks all bytes, since usearch does not.
@@ -177,6 +179,7 @@ class HnswIndex:
             or of usearch wrote it, a byte of it changed, or usearch is not installed. Then search exactly, or `build`
             an index, which reports what is missing.
         """
+        folder = Path(folder)
         try:
             record = parse_json((folder / STAMP_FILE).read_bytes())
             digest = record.pop("sha256")

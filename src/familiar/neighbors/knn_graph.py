@@ -108,7 +108,7 @@ def exact_knn(
     """
     if k == 0 or not len(queries):
         return np.empty((len(queries), k), np.int32), np.full(len(queries), NO_SIMILARITY, np.float32)
-    hits, similarity = search(rows, rows[queries], k + 1)
+    hits, similarity = search(rows, queries=rows[queries], k=k + 1)
     is_other = hits != queries[:, None]
     is_other[is_other.all(axis=1), -1] = False  # a row with more than k equals may not be among its own hits
     return hits[is_other].reshape(-1, k).astype(np.int32), similarity[is_other].reshape(-1, k)[:, 0]

@@ -10,6 +10,7 @@ from .listing import (
     find_photos,
     folder_kind,
 )
+from .photo_source import PhotoSource
 from .preprocessing import Preprocessing
 
 __all__ = [
@@ -18,6 +19,7 @@ __all__ = [
     "Exclusion",
     "FolderWalk",
     "PhotoMetadata",
+    "PhotoSource",
     "Preprocessing",
     "capture_time",
     "describe_counts",

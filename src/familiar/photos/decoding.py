@@ -25,6 +25,7 @@ from familiar.core.types import Photo
 from familiar.photos.cut_off_jpeg import END, MAX_MISSING, missing_share
 from familiar.photos.fast_jpeg import clean_jpeg_size, decode_clean_jpeg, jpeg_scale
 from familiar.photos.heif import check_complete, container_format, open_heic
+from familiar.photos.photo_source import PhotoSource, photo_name, read_content
 from familiar.photos.unread_formats import reason_unread
 
 log = logging.getLogger(__name__)
@@ -108,13 +109,15 @@ class PhotoOpener(Protocol[Source]):
         ...
 
 
-def load_photo(path: Path | str, *, min_side_px: int | None = None, max_pixels: int | None = None) -> Photo:
+def load_photo(source: PhotoSource, *, min_side_px: int | None = None, max_pixels: int | None = None) -> Photo:
     """Load a photo: upright, transparency on white, deep gray scaled to 8 bit, first frame only.
 
     CMYK is converted without its color profile.
 
     Args:
-        path: the file; its suffix does not matter.
+        source: a path, whose suffix does not matter; the bytes of an image file; a file that is open in binary mode,
+            such as an upload's, which is read from its beginning; uint8 pixels (h, w, 3), upright and in RGB (OpenCV's
+            are in BGR); or a photo that is loaded already.
         min_side_px: a much larger JPEG is decoded at 1/2, 1/4 or 1/8 of its size, the smallest whose short side still
             has this many pixels; other formats are always decoded at full size. None: full size.
         max_pixels: limit for width x height as decoded, checked by the header before any pixel is decoded: a JPEG that
@@ -126,11 +129,24 @@ def load_photo(path: Path | str, *, min_side_px: int | None = None, max_pixels: 
 
     Raises:
         UnreadablePhoto: the file is missing, not a photo, truncated, broken or too large; names file and cause.
-        ValueError: `min_side_px` below 1.
+        TypeError: the source is nothing that a photo can be given as.
+        ValueError: `min_side_px` below 1, or an array of another type or shape.
     """
     _check_min_side(min_side_px)
-    path = Path(path)
-    return decode_photo(read_photo_bytes(path), path, min_side_px=min_side_px, max_pixels=max_pixels)
+    name = photo_name(source)
+    if isinstance(source, Photo):
+        return source
+    if isinstance(source, np.ndarray):
+        return Photo(source, name, source.shape[1::-1])
+    if isinstance(source, Path | str):
+        data = read_photo_bytes(Path(source))
+    else:
+        try:
+            data = read_content(source, MAX_FILE_BYTES)
+            _check_file_bytes(len(data))
+        except (OSError, ValueError) as error:
+            raise UnreadablePhoto(f"{name}: {_error_cause(error)}") from error
+    return decode_photo(data, name, min_side_px=min_side_px, max_pixels=max_pixels)
 
 
 def decode_photo(
@@ -159,8 +175,7 @@ def read_photo_bytes(path: Path) -> bytes:
             next(path.iterdir(), None)  # raises the cause if it may not be listed
         if not stat.S_ISREG(status.st_mode):  # reading a named pipe would block forever
             raise ValueError("a folder or a special file, not a photo")
-        if status.st_size > MAX_FILE_BYTES:
-            raise ValueError(f"{status.st_size:,} bytes are more than a photo's ({MAX_FILE_BYTES:,})")
+        _check_file_bytes(status.st_size)
         return path.read_bytes()
     except (OSError, ValueError) as error:
         raise UnreadablePhoto(f"{path}: {_error_cause(error)}") from error
@@ -282,6 +297,11 @@ def save_photo(photo: Photo, path: Path) -> Path:
         raise CannotWrite(f"{path}: cannot be written in this format ({error}); use .png or .jpg") from error
     write_atomically(path, content.getvalue())
     return path
+
+
+def _check_file_bytes(count: int) -> None:
+    if count > MAX_FILE_BYTES:
+        raise ValueError(f"{count:,} bytes are more than a photo's ({MAX_FILE_BYTES:,})")
 
 
 def _check_min_side(min_side_px: int | None) -> None:

@@ -1,4 +1,4 @@
-"""`familiar export`: export a training run as one bundle file."""
+"""`familiar export`: export a training run, or what is shipped with the package, as one file."""
 
 import re
 from decimal import Decimal
@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
 
 from familiar.cli.console import print_json
 from familiar.cli.options import FILE, json_option, license_option, max_megapixels_option
@@ -32,6 +33,7 @@ class Size(click.ParamType):
 
 
 @click.command()
+@click.pass_context
 @click.argument("run", metavar="RUN", type=FILE)
 @click.option("--output", "-o", required=True, type=FILE, help="The .onnx file to write.")
 @click.option("--data", multiple=True, help="Where the photos of the run are now, if they were moved.")
@@ -75,6 +77,7 @@ class Size(click.ParamType):
 @max_megapixels_option
 @json_option
 def export(
+    context: click.Context,
     run: Path,
     output: Path,
     data: tuple[str, ...],
@@ -89,17 +92,34 @@ def export(
 ) -> None:
     """Export a training run as one bundle file.
 
-    RUN is the output folder of familiar train. The file is self-contained ONNX. The export is compared with the
-    trained network on validation photos; if it loses too much accuracy (--max-auc-drop, --max-recall-drop), no file
-    is written. float16 takes half the bytes of float32,
-    int8-weights a quarter, int4-weights an eighth; mixed and int8 also compute in 8 bits.
+    RUN is the output folder of familiar train, or the name of a network that is shipped with the package, which is
+    copied: person-mobile, person-nano, pet-mobile, pet-nano, or heads, the detector. The file is self-contained ONNX.
+    The export of a run is compared with the trained network on validation photos; if it loses too much accuracy
+    (--max-auc-drop, --max-recall-drop), no file is written. float16 takes half the bytes of float32, int8-weights a
+    quarter, int4-weights an eighth; mixed and int8 also compute in 8 bits.
 
     \b
     Example:
       familiar export runs/cats --output cats.onnx --precision int8-weights
       familiar export runs/nano --output nano.onnx --max-size 308KB
       familiar export runs/server --output phone.onnx --components 64
+      familiar export person-mobile --output person-mobile.onnx
     """
+    from familiar.core.files import make_folder, write_atomically
+    from familiar.detection.heads import NETWORK_FILE
+    from familiar.embedding.zoo import shipped_bundles
+
+    shipped = ({"heads": NETWORK_FILE} | shipped_bundles()).get(str(run))
+    if shipped is not None and not run.exists():
+        _refuse_settings(context)
+        content = shipped.read_bytes()
+        make_folder(output.parent)
+        write_atomically(output, content)
+        if as_json:
+            print_json({"bundle": output, "size_bytes": len(content)})
+        else:
+            click.echo(f"{output}: {_size(len(content))}, {run} as it is shipped")
+        return
     from familiar.datasets.folders import DataSpec
     from familiar.export.gate import Gate
     from familiar.export.run_export import UNKNOWN_LICENSE, export_bundle
@@ -119,6 +139,17 @@ def export(
         print_json({"bundle": output, **_describe(bundle)})
         return
     click.echo(f"{output}: {_size(len(bundle.onnx))} in {bundle.metadata.precision}; {_parity(bundle)}")
+
+
+def _refuse_settings(context: click.Context) -> None:
+    settings = [
+        parameter.opts[0]
+        for parameter in context.command.params
+        if parameter.name not in ("run", "output", "as_json")
+        and context.get_parameter_source(parameter.name or "") is ParameterSource.COMMANDLINE
+    ]
+    if settings:
+        raise click.UsageError(f"{context.params['run']} is copied as it is shipped: leave out {', '.join(settings)}")
 
 
 def _precisions(precision: "Precision | None", max_size: int | None) -> "tuple[Precision, ...]":

@@ -85,7 +85,7 @@ def recluster(
     rows = np.flatnonzero(free_mask)
     if not len(rows):
         return write_plan(repository, Plan(assignments, assignments.identity, assignments.domain, album))
-    neighbors, _ = search(album.rows, album.rows[rows], min(_NEIGHBORS, len(album.rows)))
+    neighbors, _ = search(album.rows, queries=album.rows[rows], k=min(_NEIGHBORS, len(album.rows)))
     nearby = {*changed_identities, *np.unique(assignments.identity[neighbors]).tolist()} - {UNASSIGNED}
     subset_mask = free_mask | np.isin(assignments.identity, list(nearby))
     fixed_identity = np.where(free_mask, UNASSIGNED, assignments.identity)

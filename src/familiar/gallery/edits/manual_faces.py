@@ -149,11 +149,7 @@ def _embed_box(
         raise Contradiction(f"{path}: has changed since it was enrolled; enroll it again first")
     _check_box_on_photo(box, photo)
     known = KnownFaces({photo.source: [Face(box, landmarks, 1.0)]})
-
-    def open_photo(source: Photo, *, min_side_px: int | None = None) -> Photo:  # noqa: ARG001 - it is open
-        return source
-
-    return embedder.face(photo, known, open_photo=open_photo, species=species)
+    return embedder.face(photo, known, species=species)
 
 
 def _find_photo(store: Store, repository: Repository, number: int) -> PhotoRow:

@@ -169,7 +169,7 @@ def _merges(store: Store, clusters: Clusters) -> Iterator[Candidate]:
         return
     largest = np.argsort(-sizes, kind="stable")[:MAX_MERGED]
     means = normalize(clusters.sums)
-    neighbors, similarities = search(means, means[largest], min(NEIGHBORS + 1, count))
+    neighbors, similarities = search(means, queries=means[largest], k=min(NEIGHBORS + 1, count))
     queries = np.repeat(largest, neighbors.shape[1])
     pairs = np.sort(np.stack([queries, neighbors.reshape(-1)]), axis=0)
     keys, first_index = np.unique(pairs[0] * count + pairs[1], return_index=True)

@@ -1,5 +1,7 @@
 """Search a gallery for the photos or identities most similar to a query, with open-set identification."""
 
+from functools import partial
+
 import numpy as np
 from jaxtyping import Float32, Float64, Int64
 
@@ -212,9 +214,8 @@ def _nearest_prefixes(store: Store, faces: EmbeddingTable, length: int, k: int) 
         f"prefix {length}", faces.revision, lambda: embedding_prefix(faces.unit_rows(), length).astype(np.float16)
     )
     count = max(k, round(len(faces.ids) * CANDIDATE_SHARE))
-    return lambda queries, allowed: brute_force.search(prefixes, embedding_prefix(queries, length), count, allowed)[0][
-        0
-    ]
+    nearest = partial(brute_force.search, prefixes, k=count)
+    return lambda queries, allowed: nearest(queries=embedding_prefix(queries, length), allowed=allowed)[0][0]
 
 
 def _hits(

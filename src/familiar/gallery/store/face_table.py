@@ -89,9 +89,9 @@ class EmbeddingTable:
         queries = self.center_query(query)[None]
         candidates = None if shortlist is None else shortlist(queries, allowed)
         if candidates is None:
-            rows, similarity = brute_force.search(self.embeddings, queries, k, allowed)
+            rows, similarity = brute_force.search(self.embeddings, queries=queries, k=k, allowed=allowed)
         else:
-            rows, similarity = brute_force.rerank(self.embeddings, queries, candidates[None], k)
+            rows, similarity = brute_force.rerank(self.embeddings, queries=queries, rows=candidates[None], k=k)
         return rows[0], similarity[0]
 
     def truncated(self, length: int) -> "EmbeddingTable":
