@@ -51,7 +51,7 @@ def _application(service: Service) -> FastAPI:
         version=__version__,
         summary="Search and edit one face gallery: its photos, faces and individuals.",
         lifespan=lifespan,
-        openapi_url="/api/v1/openapi.json",
+        openapi_url=None,  # `api.document` has its route
         docs_url=None,  # its page loads scripts from another host
         redoc_url=None,
         redirect_slashes=False,
@@ -209,7 +209,7 @@ def _listen(settings: ServerSettings) -> socket.socket:
 
 def _url(settings: ServerSettings, port: int) -> str:
     host = f"[{settings.address}]" if ":" in settings.address else settings.address
-    return f"{'https' if settings.certificate else 'http'}://{host}:{port}/"
+    return f"{'https' if settings.certificate else 'http'}://{host}:{port}{settings.root_path}/"
 
 
 async def _healthz() -> Response:

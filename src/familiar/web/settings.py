@@ -1,6 +1,7 @@
 """Settings of `familiar serve`, validated once."""
 
 import ipaddress
+import re
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from familiar.web.access_token import check_token, read_token_file
 
 MB = 1_000_000
 SESSIONS = "sessions.json"
+ROOT_PATH = re.compile(r"(?:/(?!\.+(?:/|$))[\w.~-]+)+", re.ASCII)  # no "..", nothing that a URL would have to encode
 
 
 @dataclass(frozen=True)
@@ -45,10 +47,11 @@ class ServerSettings:
         token_file: a file with that token instead, which is read again whenever it is needed.
         trusted_network: whether everyone who can reach the server may use it without a token.
         certificate, certificate_key: PEM files; with them the server speaks HTTPS.
+        root_path: under which a proxy serves this server, such as "/photos"; empty: it has its host for itself.
 
     Raises:
         FamiliarError: the token is too short, the file cannot be read, both are given, one of them together with
-            `trusted_network`, or others can reach the server and no token protects it.
+            `trusted_network`, or others can reach the server and no token protects it; `root_path` is no such path.
     """
 
     address: str = "127.0.0.1"
@@ -59,6 +62,7 @@ class ServerSettings:
     trusted_network: bool = False
     certificate: Path | None = None
     certificate_key: Path | None = None
+    root_path: str = ""
     limits: Limits = field(default_factory=Limits)
 
     def __post_init__(self) -> None:
@@ -66,6 +70,8 @@ class ServerSettings:
             raise FamiliarError("give a token, or a file that contains it, not both")
         if self.requires_token and self.trusted_network:
             raise FamiliarError("a server with a token has no trusted network: give one of the two")
+        if self.root_path and not ROOT_PATH.fullmatch(self.root_path):
+            raise FamiliarError(f"{self.root_path!r} is no path under a host; give one such as /photos")
         if self.token is not None:
             check_token(self.token)
         if self.token_file is not None:

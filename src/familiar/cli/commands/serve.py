@@ -62,6 +62,13 @@ from familiar.cli.options import FILE, detector_options, provider_option
 )
 @click.option("--certificate", type=FILE, help="Certificate chain for HTTPS (PEM).")
 @click.option("--certificate-key", type=FILE, help="Private key of the certificate (PEM).")
+@click.option(
+    "--root-path",
+    default="",
+    metavar="PATH",
+    help="Path under which a reverse proxy serves these pages, such as /photos (default: what a proxy on this machine "
+    "sends as X-Forwarded-Prefix).",
+)
 @click.option("--read-only", is_flag=True, help="Refuse all changes to the gallery.")
 @click.option(
     "--desk",
@@ -89,6 +96,7 @@ def serve(
     no_token: bool,
     certificate: Path | None,
     certificate_key: Path | None,
+    root_path: str,
     read_only: bool,
     desk: bool,
     immich: bool,
@@ -123,6 +131,7 @@ def serve(
         "trusted_network": no_token,
         "certificate": certificate,
         "certificate_key": certificate_key,
+        "root_path": root_path.rstrip("/"),
         "detector": detector,
         "providers": providers,
     } | ({} if port is None else {"port": port})

@@ -3,11 +3,13 @@
 from http import HTTPStatus
 from typing import Any
 
-from fastapi import FastAPI
+from fastapi import FastAPI, Request
+from fastapi.responses import JSONResponse
 from pydantic import Field
 
 from familiar.web.api.models import ApiModel
 from familiar.web.errors import MEDIA_TYPE
+from familiar.web.middleware.root_path import root_path
 
 
 class Problem(ApiModel):
@@ -39,7 +41,10 @@ UPLOAD = _problems(409, 415, 507)  # of a route that receives photos
 
 
 def document(app: FastAPI) -> None:
-    """Add to the app's OpenAPI document what FastAPI cannot describe: the problems, and the token."""
+    """Add to the app's OpenAPI document what FastAPI cannot describe, and a route to it.
+
+    These are the problems, the token, and the path under which a proxy serves the API.
+    """
     make = app.openapi
 
     def openapi() -> dict[str, Any]:
@@ -51,3 +56,8 @@ def document(app: FastAPI) -> None:
         return schema
 
     app.openapi = openapi
+
+    @app.get("/api/v1/openapi.json", include_in_schema=False)
+    async def _openapi(request: Request) -> JSONResponse:
+        root = root_path(request.scope)
+        return JSONResponse(app.openapi() | ({"servers": [{"url": root}]} if root else {}))

@@ -10,6 +10,7 @@ from familiar.web.middleware.access import CSRF_STATE_KEY, AccessMiddleware
 from familiar.web.middleware.headers import SecurityHeadersMiddleware
 from familiar.web.middleware.limits import LimitsMiddleware
 from familiar.web.middleware.log import LogMiddleware
+from familiar.web.middleware.root_path import RootPathMiddleware
 from familiar.web.settings import ServerSettings
 
 POLICY_VIOLATION = 1008  # a close code of RFC 6455
@@ -21,7 +22,7 @@ def wrap_app(
     clock: Callable[[], float] = time.time,
     monotonic: Callable[[], float] = time.monotonic,
 ) -> ASGIApp:
-    """Wrap `app` in the log, security headers, limits and access control.
+    """Wrap `app` in its path, the log, security headers, limits and access control.
 
     There are no websocket endpoints, so websockets are closed.
 
@@ -34,6 +35,7 @@ def wrap_app(
             LimitsMiddleware(AccessMiddleware(_answer_head(app), settings, clock, monotonic), settings.limits)
         )
     )
+    chain = RootPathMiddleware(chain, settings.root_path, getattr(app, "routes", ()))
 
     async def run(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":

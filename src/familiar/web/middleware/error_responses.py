@@ -9,6 +9,7 @@ from starlette.types import Scope
 
 from familiar.core.templating import render_template
 from familiar.web.errors import MEDIA_TYPE, HttpProblem, problem_details, problem_headers
+from familiar.web.middleware.root_path import with_root_path
 
 TEMPLATES = Path(__file__).parents[1] / "templates"
 
@@ -35,5 +36,5 @@ def error_response(error: HttpProblem, scope: Scope) -> Response:
         extra["WWW-Authenticate"] = "Bearer"
     if opens_page(scope):
         page = render_template(TEMPLATES, "error_outside.html", title=error.status.phrase, detail=str(error))
-        return HTMLResponse(page, error.status, extra)
+        return HTMLResponse(with_root_path(page, scope), error.status, extra)
     return JSONResponse(problem_details(error), error.status, extra, media_type=MEDIA_TYPE)

@@ -19,6 +19,7 @@ from familiar.core.templating import template_environment
 from familiar.gallery import Gallery
 from familiar.web.errors import HttpProblem, kebab, problem_headers
 from familiar.web.middleware import csrf_token
+from familiar.web.middleware.root_path import with_root_path
 from familiar.web.service import Service, get_service
 from familiar.web.uploads import photo_name
 
@@ -70,7 +71,7 @@ async def render_page(
     }
     # A page of 500 individuals takes long enough to delay other requests.
     text = await run_in_threadpool(_ENVIRONMENT.get_template(template).render, context_values)
-    return HTMLResponse(text, status)
+    return HTMLResponse(with_root_path(text, request.scope), status)
 
 
 def render_error_page(request: Request, error: HttpProblem) -> HTMLResponse:
@@ -85,7 +86,7 @@ def render_error_page(request: Request, error: HttpProblem) -> HTMLResponse:
     text = _ENVIRONMENT.get_template("error.html").render(
         _frame_context(request, get_service(request)) | context_values
     )
-    return HTMLResponse(text, error.status, {**problem_headers(error)})
+    return HTMLResponse(with_root_path(text, request.scope), error.status, {**problem_headers(error)})
 
 
 def page_of_form(path: str) -> str:
@@ -111,7 +112,8 @@ def without_hints(request: Request, error: HttpProblem) -> HttpProblem:
 
 def render_bare_page(request: Request, template: str, **context: Any) -> HTMLResponse:
     """Render a page for a client that is not logged in."""
-    return HTMLResponse(_ENVIRONMENT.get_template(template).render(csrf=csrf_token(request), csrf_query="", **context))
+    text = _ENVIRONMENT.get_template(template).render(csrf=csrf_token(request), csrf_query="", **context)
+    return HTMLResponse(with_root_path(text, request.scope))
 
 
 def percent(share: float) -> str:

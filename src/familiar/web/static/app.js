@@ -4,7 +4,8 @@
 const MAX_BATCH = { files: 100, bytes: 200e6 }; // of one upload; a large set is sent in several, one after another
 const PHOTO = /\.(jpe?g|png|webp|gif|bmp|tiff?|ppm|heic|heif|hif|avif)$/i;
 const MESSAGE_SECONDS = 8;
-window.familiar = { showStatus, showError };
+const ROOT = new URL("..", document.currentScript.src).pathname; // of the pages, such as / or /photos/
+window.familiar = { showStatus, showError, ROOT };
 
 // --- Messages ----------------------------------------------------------------------------------------------------
 
@@ -84,7 +85,8 @@ window.addEventListener("htmx:afterSettle", (event) => {
 });
 
 function toLogin() {
-  location.assign(`/login?next=${encodeURIComponent(location.pathname + location.search)}`);
+  const page = location.pathname.slice(ROOT.length - 1) + location.search;
+  location.assign(`${ROOT}login?next=${encodeURIComponent(page)}`);
 }
 
 // Attaches the handlers to new content once, at page load or after an htmx swap.
@@ -268,7 +270,7 @@ function postBatch(files, previousJob, progress) {
   files.forEach((file) => body.append("files", file, file.name));
   return new Promise((resolve) => {
     const request = new XMLHttpRequest();
-    request.open("POST", `/api/v1/photos${previousJob ? `?previous_job=${encodeURIComponent(previousJob)}` : ""}`);
+    request.open("POST", `${ROOT}api/v1/photos${previousJob ? `?previous_job=${encodeURIComponent(previousJob)}` : ""}`);
     request.setRequestHeader("X-CSRF-Token", document.querySelector('meta[name="csrf"]').content);
     request.setRequestHeader("Accept", "application/json");
     request.upload.onprogress = (event) => progress(event.loaded);
@@ -289,7 +291,7 @@ function unfollow(number) {
 // Watches a job to its end, which may come before the album shows it.
 function follow(number) {
   unfollow(number);
-  const events = new EventSource(`/api/v1/jobs/${encodeURIComponent(number)}/events`);
+  const events = new EventSource(`${ROOT}api/v1/jobs/${encodeURIComponent(number)}/events`);
   let state = document.getElementById(`job-${number}`)?.dataset.state; // the last state that was shown or received
   watched.set(number, events);
   events.onerror = () => events.readyState === EventSource.CLOSED && setTimeout(refresh, 3000); // otherwise the browser reconnects

@@ -1,4 +1,4 @@
-// Individuals, faces, questions, and boxes on photos. Uses only `familiar.showStatus` of app.js.
+// Individuals, faces, questions, and boxes on photos. Uses only `window.familiar` of app.js.
 "use strict";
 
 (() => {
@@ -9,13 +9,13 @@
     within(event.detail.elt, "form[data-keys]").forEach((form) => (loadedQuestion = form));
     within(event.detail.elt, "form.selection").forEach(show);
     within(event.detail.elt, "[data-stage]").forEach(stage);
-    within(event.detail.elt, 'img[src^="/api/"]').forEach((image) => image.complete && !image.naturalWidth && markMissing(image));
+    within(event.detail.elt, 'img[src*="/api/v1/"]').forEach((image) => image.complete && !image.naturalWidth && markMissing(image));
     within(event.detail.elt, "#keys").forEach((box) => (box.checked = localStorage.getItem("keys") !== "off"));
   });
 
   // An image whose photo is missing is hidden.
   const markMissing = (image) => image.classList.add("missing");
-  document.addEventListener("error", (event) => event.target.matches?.('img[src^="/api/"]') && markMissing(event.target), true);
+  document.addEventListener("error", (event) => event.target.matches?.('img[src*="/api/v1/"]') && markMissing(event.target), true);
 
   // --- Flash messages; after a name is saved, the focus moves to the next name field -------------------------------
 
@@ -49,7 +49,7 @@
     clearTimeout(completionTimer);
     completionTimer = setTimeout(async () => {
       const prefix = field.value.trim();
-      const response = prefix && (await fetch(`/individuals/names?prefix=${encodeURIComponent(prefix)}`).catch(Response.error));
+      const response = prefix && (await fetch(`${window.familiar.ROOT}individuals/names?prefix=${encodeURIComponent(prefix)}`).catch(Response.error));
       if (response && !response.ok) return; // the name can be typed in full
       const options = response ? await response.text() : "";
       const parsed = new DOMParser().parseFromString(`<datalist>${options}</datalist>`, "text/html");
