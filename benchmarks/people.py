@@ -1,12 +1,12 @@
 """Compare recognition of people, from JPEG files to vectors and groups, with DeepFace and face_recognition.
 
-    people.py PHOTOS PEER_ENVIRONMENT --networks sface.onnx person-mobile [--detector yunet] [--rounds 5] [--photos N]
+    people.py PHOTOS [PEER_ENVIRONMENT] --networks sface.onnx person-mobile [--detector yunet] [--rounds 5] [--photos N]
 
 PHOTOS contains `lfw_photos_devtest` and `lfw_112` with LFW's protocol files. PEER_ENVIRONMENT is a virtual environment
-with deepface and face_recognition. The photos are divided among the rounds; in each round, all take the same photos, by
-turns. A ratio is the median over the rounds. "Bare" is the time of the two networks alone: the detector on decoded
-photos, and the network on ready crops, each in the faster of two ways in that round: by the threads of its own library
-(ONNX Runtime on batches of 32), or in one thread per core.
+with deepface and face_recognition; without it, only ours are measured. The photos are divided among the rounds; in each
+round, all take the same photos, by turns. A ratio is the median over the rounds. "Bare" is the time of the two networks
+alone: the detector on decoded photos, and the network on ready crops, each in the faster of two ways in that round: by
+the threads of its own library (ONNX Runtime on batches of 32), or in one thread per core.
 
 DeepFace runs YuNet and SFace from the same two files. Accuracy is that of the 1,000 pairs of `pairsDevTest`; a pair
 with a photo in which no face was found counts as wrong. A bundle that was never calibrated is calibrated on LFW's
@@ -19,6 +19,8 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 from statistics import median
 
@@ -47,6 +49,7 @@ DLIB_DISTANCE = 0.6  # Euclidean: dlib's face_recognition_model_v1, and face_rec
 BATCH_SIZE = 32
 CALIBRATION_PHOTOS = 5  # per person
 WARM_UP = 8  # photos
+LIBRARIES = ("deepface", "face_recognition")
 
 Job = Callable[[Sequence[Path]], tuple[float, np.ndarray | None]]  # seconds; vectors, NaN where no face was found
 
@@ -54,7 +57,7 @@ Job = Callable[[Sequence[Path]], tuple[float, np.ndarray | None]]  # seconds; ve
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("photos_folder", type=Path, metavar="PHOTOS")
-    parser.add_argument("peer_environment", type=Path)
+    parser.add_argument("peer_environment", type=Path, nargs="?", metavar="PEER_ENVIRONMENT")
     parser.add_argument("--networks", nargs="+", required=True)
     parser.add_argument("--detector", default="yunet", help="of our networks")
     parser.add_argument("--rounds", type=int, default=5)
@@ -68,15 +71,17 @@ def main() -> None:
     detector = build_detector(options.detector, options.yunet if options.detector == "yunet" else None)
     with (
         tempfile.TemporaryDirectory() as folder,
-        running_peers(options.peer_environment, options.yunet, options.sface) as peers,
+        running_peers(options.peer_environment, options.yunet, options.sface)
+        if options.peer_environment
+        else nullcontext() as peers,
     ):
         embedders = {name: calibrated(name, options.photos_folder, Path(folder)) for name in options.networks}
         jobs: dict[str, Job] = {name: ours(embedder, detector) for name, embedder in embedders.items()}
         jobs |= {f"{name}, bare": bare(embedder, detector, options.yunet) for name, embedder in embedders.items()}
-        for library in ("deepface", "face_recognition"):
-            jobs[library] = lambda photos, library=library: peers.embed(library, photos)
-        versions = peers.ask("versions", packages=PACKAGES)
-        print(", ".join(f"{name} {version}" for name, version in versions.items()))
+        if peers:
+            jobs |= {library: partial(peers.embed, library) for library in LIBRARIES}
+            versions = peers.ask("versions", packages=PACKAGES)
+            print(", ".join(f"{name} {version}" for name, version in versions.items()))
         print(f"here: onnxruntime {ort.__version__}, OpenCV {cv2.__version__}, {available_cores()} cores\n")
         speeds, vectors = alternate(jobs, photos, options.rounds)
         print_speeds(speeds, embedders)
@@ -189,9 +194,8 @@ def alternate(
 def print_speeds(speeds: dict[str, list[float]], embedders: dict[str, Embedder]) -> None:
     print("| | photos/s | of bare | times deepface | times face_recognition |\n|---|---|---|---|---|")
     for name, rates in speeds.items():
-        ratios = [f"{name}, bare"] if name in embedders else []
-        cells = [ratio(rates, speeds[other]) for other in ratios] or ["-"]
-        cells += [ratio(rates, speeds[other]) for other in ("deepface", "face_recognition")]
+        others = [f"{name}, bare" if name in embedders else "", *LIBRARIES]
+        cells = [ratio(rates, speeds[other]) if other in speeds else "-" for other in others]
         print(f"| {name} | {median(rates):.1f} | {' | '.join(cells)} |")
     print(flush=True)
 
@@ -249,7 +253,7 @@ def print_clusters(
     detector: Detector,
     table: IdentityTable,
     photos: Sequence[Path],
-    peers: Peers,
+    peers: Peers | None,
     folder: Path,
 ) -> None:
     labels = table.labels[: len(photos)]
@@ -258,12 +262,13 @@ def print_clusters(
         f"{name}, gallery": gallery_clusters(folder / f"gallery {number}", embedder, detector, photos)
         for number, (name, embedder) in enumerate(embedders.items())
     }
-    for minimum in (2, 3):
-        clusters = dbscan(vectors["deepface"], minimum)
-        groups[f"deepface, DBSCAN {DEEPFACE_SFACE_DISTANCE}, {minimum} photos at least"] = clusters
-    has_face = ~np.isnan(vectors["face_recognition"][:, 0])
-    whispered = peers.chinese_whispers(vectors["face_recognition"][has_face], DLIB_DISTANCE)
-    groups[f"face_recognition, Chinese whispers {DLIB_DISTANCE}"] = singletons_elsewhere(has_face, whispered)
+    if peers:
+        for minimum in (2, 3):
+            clusters = dbscan(vectors["deepface"], minimum)
+            groups[f"deepface, DBSCAN {DEEPFACE_SFACE_DISTANCE}, {minimum} photos at least"] = clusters
+        has_face = ~np.isnan(vectors["face_recognition"][:, 0])
+        whispered = peers.chinese_whispers(vectors["face_recognition"][has_face], DLIB_DISTANCE)
+        groups[f"face_recognition, Chinese whispers {DLIB_DISTANCE}"] = singletons_elsewhere(has_face, whispered)
     for name, clusters in groups.items():
         pairwise, bcubed = metrics.pairwise(labels, clusters), metrics.bcubed(labels, clusters)
         cells = (f"{part.precision or 0:.3f} / {part.recall:.3f} / {part.f:.3f}" for part in (pairwise, bcubed))
