@@ -2,7 +2,6 @@
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV := .venv
 PLAIN := .venv-plain
-RELEASE := .venv-release
 LOWEST := .venv-lowest
 PIP_INSTALL := -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 # Seconds matter on few cores: one test process each with one thread beats one with many. A module's tests stay
@@ -62,29 +61,29 @@ docs: $(VENV)/ready
 
 # Wheel, source archive, and the list of all software that the wheel brings (SBOM), into dist/. The same commit gives the
 # same bytes. The SBOM is that of the wheel, installed with the tested versions (uv compares their hashes), and nothing else.
-dist: $(RELEASE)/ready
-	rm -rf dist $(RELEASE)/installed
-	$(RELEASE)/bin/python -m build --no-isolation
-	$(RELEASE)/bin/twine check --strict dist/*
-	$(PYTHON) -m venv --without-pip $(RELEASE)/installed
-	$(RELEASE)/bin/uv pip install --quiet --python $(RELEASE)/installed --constraints requirements-locked.txt dist/*.whl
-	$(RELEASE)/bin/cyclonedx-py environment $(RELEASE)/installed --pyproject pyproject.toml --output-reproducible \
+dist: $(VENV)/ready
+	rm -rf dist $(VENV)/installed
+	$(VENV)/bin/python -m build --no-isolation
+	$(VENV)/bin/twine check --strict dist/*
+	$(PYTHON) -m venv --without-pip $(VENV)/installed
+	$(VENV)/bin/uv pip install --quiet --python $(VENV)/installed --constraints requirements-locked.txt dist/*.whl
+	$(VENV)/bin/cyclonedx-py environment $(VENV)/installed --pyproject pyproject.toml --output-reproducible \
 		--output-file dist/sbom.cdx.json
 
 # What is tested, with the hashes of its files: to be made anew after each change of constraints.txt or pyproject.toml.
 # It adds what torch brings on Linux (CUDA), so it is no constraint of an installation elsewhere with pip.
-lock: $(RELEASE)/ready
-	$(RELEASE)/bin/uv pip compile pyproject.toml --extra dev --extra release --constraints constraints.txt \
+lock: $(VENV)/ready
+	$(VENV)/bin/uv pip compile pyproject.toml --extra dev --constraints constraints.txt \
 		--python-version 3.11.5 --python-platform x86_64-manylinux_2_28 --generate-hashes --no-annotate \
 		--no-emit-index-url --custom-compile-command "make lock" --quiet --output-file requirements-locked.txt
 
 # The licenses of all that is locked, into docs/reference/licenses.md.
-licenses: $(VENV)/ready $(RELEASE)/ready
-	cd tests && ../$(VENV)/bin/python -m support.licenses_page ../$(RELEASE)/lib/python3*/site-packages
+licenses: $(VENV)/ready
+	cd tests && ../$(VENV)/bin/python -m support.licenses_page
 
 # Known vulnerabilities of what is tested. --strict: a package that the service does not know is an error, not a success.
-audit: $(RELEASE)/ready
-	$(RELEASE)/bin/pip-audit --strict --disable-pip --require-hashes --requirement requirements-locked.txt
+audit: $(VENV)/ready
+	$(VENV)/bin/pip-audit --strict --disable-pip --require-hashes --requirement requirements-locked.txt
 
 format: $(VENV)/ready
 	$(VENV)/bin/ruff check --fix
@@ -101,17 +100,11 @@ $(PLAIN)/ready: pyproject.toml constraints.txt $(shell find src -type f ! -name 
 	$(PLAIN)/bin/python $(PIP_INSTALL) . pytest
 	touch $@
 
-$(RELEASE)/ready: pyproject.toml constraints.txt
-	$(PYTHON) -m venv $(RELEASE)
-	$(RELEASE)/bin/python $(PIP_INSTALL) $$($(PYTHON) -c "import tomllib; \
-		print(*tomllib.load(open('pyproject.toml', 'rb'))['project']['optional-dependencies']['release'])")
-	touch $@
-
-$(LOWEST)/ready: pyproject.toml $(RELEASE)/ready
+$(LOWEST)/ready: pyproject.toml $(VENV)/ready
 	$(PYTHON) -m venv $(LOWEST)
-	$(RELEASE)/bin/uv pip install --quiet --python $(LOWEST) --resolution lowest-direct --editable '.[all]'
-	$(RELEASE)/bin/uv pip install --quiet --python $(LOWEST) --editable '.[test]'
+	$(VENV)/bin/uv pip install --quiet --python $(LOWEST) --resolution lowest-direct --editable '.[all,milvus,ray]'
+	$(VENV)/bin/uv pip install --quiet --python $(LOWEST) --editable '.[dev]'
 	touch $@
 
 clean:
-	rm -rf $(VENV) $(PLAIN) $(RELEASE) $(LOWEST) build dist quickstart site .cache
+	rm -rf $(VENV) $(PLAIN) $(LOWEST) build dist quickstart site .cache

@@ -66,6 +66,9 @@ from .gallery.store.external_index import (
 from .neighbors.clustering import (
     cluster,
 )
+from .neighbors.large_album import (
+    LargeAlbum,
+)
 from .photos.decoding import load_photo
 from .photos.listing import find_photos
 
@@ -82,6 +85,7 @@ __all__ = [
     "Gallery",
     "IndexRow",
     "IndexUnavailable",
+    "LargeAlbum",
     "Photo",
     "SpaceMismatch",
     "Threshold",

@@ -108,3 +108,14 @@ def test_pages_install_what_is_here():
     by_name = {str(page): line for page in pages for line in install_lines(page) if "familiar-faces" in line}
     assert by_name == {}
     assert set(install_lines(ROOT / "docs" / "index.md")) == set(install_lines(README))
+
+
+def test_every_extra_is_on_the_first_page_and_none_needs_another_beside_it():
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    assert len(extras) <= 14
+    page = (ROOT / "docs" / "index.md").read_text()
+    assert set(re.findall(r"^\| `\[(\w+)\]` \|", page, flags=re.MULTILINE)) == extras.keys() - {"dev"}
+    named = set(
+        re.findall(r"familiar-faces\[(\w+)\]", "".join(path.read_text() for path in (ROOT / "src").rglob("*.py")))
+    )
+    assert named <= extras.keys()

@@ -80,7 +80,7 @@ def test_every_package_has_a_page_that_lists_it() -> None:
 
 
 @pytest.mark.exhaustive
-@pytest.mark.skipif(not find_spec("zensical"), reason="zensical is not installed: pip install '.[docs]'")
+@pytest.mark.skipif(not find_spec("zensical"), reason="zensical is not installed: pip install '.[dev]'")
 def test_site_builds_in_strict_mode(tmp_path: Path) -> None:
     for name in ("docs", "src", "tests/support"):
         shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__", "*.onnx"))

@@ -113,18 +113,17 @@ def requirements(packages: dict[str, Distribution], name: str, extra: str) -> se
 
 def rows(packages: dict[str, Distribution], locked: dict[str, str]) -> list[str]:
     """Return the table of the page."""
-    used = requirements(packages, "familiar-faces", "all")
-    development = requirements(packages, "familiar-faces", "dev") - used
+    used = set[str]().union(*(requirements(packages, "familiar-faces", each) for each in ("all", "milvus", "ray")))
     lines = ["| package | license | for |", "|---|---|---|"]
     for name in sorted(packages.keys() & locked.keys()):
-        purpose = "use" if name in used else "development" if name in development else "releases"
+        purpose = "use" if name in used else "development"
         lines.append(f"| {name} | {license_of(packages[name])} | {purpose} |")
     return lines
 
 
 def main() -> None:
-    """Write the table into the page, from this environment and from the folders that are given."""
-    table = "\n".join(rows(installed([*sys.path, *sys.argv[1:]]), locked_versions(LOCK.read_text())))
+    """Write the table into the page, from this environment."""
+    table = "\n".join(rows(installed(sys.path), locked_versions(LOCK.read_text())))
     before, _, rest = PAGE.read_text().partition(START)
     PAGE.write_text(f"{before}{START}\n\n{table}\n\n{END}{rest.partition(END)[2]}")
 

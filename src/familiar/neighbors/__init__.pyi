@@ -6,6 +6,7 @@ from .constraints import Constraints
 from .domains import cluster_by_domain
 from .hnsw import HnswIndex, Stamp
 from .knn_graph import KnnGraph, build_knn_graph
+from .large_album import LargeAlbum
 from .whitening import domain_shift, whiten_to_domain
 
 __all__ = [
@@ -14,6 +15,7 @@ __all__ = [
     "Constraints",
     "HnswIndex",
     "KnnGraph",
+    "LargeAlbum",
     "Stamp",
     "build_knn_graph",
     "cluster",

@@ -2,11 +2,12 @@
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 from jaxtyping import Float32, Int64
 
-from familiar.neighbors.album import cluster_measured, evenly_spaced, measure_album
+from familiar.neighbors.album import MIN_QUALITY, cluster_measured, evenly_spaced, measure_album
 from familiar.neighbors.large_clustering import LargeClustering, reserve_array
 from familiar.neighbors.purity import split_mixed
 
@@ -30,12 +31,15 @@ class LargeAlbum:
         on_progress: called with what is done now, how much of it is done, and how much there is.
 
     Attributes:
+        MIN_QUALITY: faces of a lower quality, in [0, 1], are better left out.
         threshold: similarity that clusters are made at.
         is_estimated: whether the faces themselves told the threshold; otherwise it is the model's.
 
     Raises:
         CannotWrite: the system refuses, as for lack of space.
     """
+
+    MIN_QUALITY: ClassVar[float] = MIN_QUALITY
 
     def __init__(
         self,

@@ -191,7 +191,7 @@ def _write_parquet(path: Path, entries: list[_Entry]) -> None:
         import pyarrow as pa
         import pyarrow.parquet as pq
     except ModuleNotFoundError as error:
-        raise FamiliarError("Parquet needs pyarrow: pip install 'familiar-faces[shards]'") from error
+        raise FamiliarError("Parquet needs pyarrow: pip install 'familiar-faces[data]'") from error
     buffer = io.BytesIO()
     columns: dict[str, Any] = {
         "image": pa.array([entry.data for entry in entries], pa.binary()),

@@ -172,5 +172,5 @@ def _pyarrow_parquet(shard: str) -> ModuleType:
     try:
         import pyarrow.parquet
     except ModuleNotFoundError as error:
-        raise FamiliarError(f"{shard}: this needs pyarrow: pip install 'familiar-faces[shards]'") from error
+        raise FamiliarError(f"{shard}: this needs pyarrow: pip install 'familiar-faces[data]'") from error
     return pyarrow.parquet

@@ -91,7 +91,7 @@ def _file_system(location: str) -> tuple[Any, str]:
     try:
         import fsspec
     except ModuleNotFoundError as error:
-        raise FamiliarError(f"{location}: this needs fsspec: pip install 'familiar-faces[shards]'") from error
+        raise FamiliarError(f"{location}: this needs fsspec: pip install 'familiar-faces[data]'") from error
     try:
         return fsspec.core.url_to_fs(location)
     except (ImportError, ValueError) as error:  # s3fs is missing; no such kind of URL

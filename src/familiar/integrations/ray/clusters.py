@@ -13,7 +13,7 @@ import pyarrow as pa
 from filelock import FileLock
 from jaxtyping import Float32, Int64
 
-from familiar import BadDataset, CannotWrite, Embedder, SpaceMismatch
+from familiar import BadDataset, CannotWrite, Embedder, LargeAlbum, SpaceMismatch
 from familiar.integrations.ray.parts import (
     COLUMNS,
     EmbeddedWith,
@@ -21,8 +21,6 @@ from familiar.integrations.ray.parts import (
     read_part,
     schema,
 )
-from familiar.neighbors.album import MIN_QUALITY
-from familiar.neighbors.large_album import LargeAlbum
 
 NO_CLUSTER = -1
 CLUSTER_COLUMNS = {
@@ -147,7 +145,7 @@ class _Faces:
             self._parts.append((path, self.count, self.count + table.num_rows))
             self.count += table.num_rows
             species = [names.setdefault(name, len(names)) for name in table["species"].to_pylist()]
-            is_clustered = table["quality"].to_numpy() >= MIN_QUALITY
+            is_clustered = table["quality"].to_numpy() >= LargeAlbum.MIN_QUALITY
             numbers.append(np.where(is_clustered, np.array(species, np.int64), -1))
         by_name = {name: np.flatnonzero(np.concatenate(numbers) == number) for name, number in names.items()}
         self.rows = {name: rows for name, rows in by_name.items() if len(rows)}

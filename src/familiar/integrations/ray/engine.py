@@ -17,8 +17,7 @@ import ray.data
 import ray.exceptions
 from filelock import FileLock, Timeout
 
-from familiar import CannotWrite, FamiliarError, find_photos
-from familiar.datasets.shards.scanning import names_shards, scan_shards
+from familiar import CannotWrite, FamiliarError, datasets, find_photos
 from familiar.integrations.ray.parts import DRAFT, PhotoFile, read_states, remove_photos
 from familiar.integrations.ray.worker import EmbeddingSettings, Worker
 
@@ -105,11 +104,11 @@ def list_photo_files(sources: Sequence[str], exclude: Sequence[str] = ()) -> lis
         UnreadablePhoto: no source that is not shards exists, or none has a photo.
     """
     files: list[PhotoFile] = []
-    for source in filter(names_shards, sources):
-        for photos in scan_shards(source, Counter()).values():
+    for source in filter(datasets.names_shards, sources):
+        for photos in datasets.scan_shards(source, Counter()).values():
             # In a shard two photos may have one name, but not one position.
             files += [PhotoFile(f"{photo}@{photo.position}", photo) for photo in photos]
-    files_and_folders = list(filterfalse(names_shards, sources))
+    files_and_folders = list(filterfalse(datasets.names_shards, sources))
     for path in find_photos(files_and_folders, exclude=exclude) if files_and_folders else []:
         absolute = os.path.abspath(path)  # noqa: PTH100 - `resolve` would follow links, `absolute` keeps `..`
         files.append(PhotoFile(absolute, Path(absolute), _state(path)))

@@ -10,7 +10,6 @@ from typing import Any
 import cv2
 
 from familiar import Detector, Embedder, FamiliarError, Photo, UnreadablePhoto, datasets
-from familiar.detection.detector import looked_for
 from familiar.integrations.ray.parts import EmbeddedWith, PhotoFile, count_rows, part_path, write_part
 
 MAX_DEATHS = 3  # of workers while they decode the same photo
@@ -137,7 +136,7 @@ class Worker:
                     "file_id": self.model.only(face.species)[0].bundle.file_id,
                 }
             if errors or not faces:
-                reasons = (*errors, f"{file.name}: no {looked_for(self.detector)} found")
+                reasons = (*errors, f"{file.name}: no face found")
                 yield common | {"error": str(reasons[0])}
 
 
