@@ -29,7 +29,7 @@ NAV = (
     ("questions", "Questions", "/questions"),
     ("search", "Search", "/search"),
     ("compare", "Compare", "/compare"),
-    ("model", "Model", "/model"),
+    ("model", "About", "/model"),
 )
 DESK = ("desk", "Pets", "/desk")  # only where the register of lost pets is used
 # Labels of the undo button, by the kind of the last decision.
