@@ -6,7 +6,7 @@ Each benchmark is a module of `serving` with a `main`; `serve.py BENCHMARK --hel
 import argparse
 from importlib import import_module
 
-BENCHMARKS = ("embed", "search", "page", "load", "kill", "contract", "pictures", "slow", "disconnects")
+BENCHMARKS = ("embed", "search", "page", "load", "kill", "contract", "pictures", "first_album", "slow", "disconnects")
 
 
 def main() -> None:

@@ -61,7 +61,7 @@ def main(options: list[str]) -> None:
             browser = playwright.chromium.launch(executable_path=shutil.which("chromium"))
 
             def shot(size: tuple[int, int], scheme: str, path: str, *chosen: Path) -> Image.Image:
-                page = _page(browser, size, scheme)
+                page = open_page(browser, size, scheme)
                 page.goto(server.url + path)
                 for field, photo in zip(page.locator("input[type=file]").all(), chosen, strict=False):
                     field.set_input_files(photo)
@@ -69,9 +69,8 @@ def main(options: list[str]) -> None:
                 page.wait_for_timeout(500)
                 return Image.open(io.BytesIO(page.screenshot(caret="initial"))).convert("RGB")
 
-            _save(arguments.folder / "serve-individuals.png", shot(DESKTOP, "light", "/individuals?tab=unnamed"))
-            _save(arguments.folder / "serve-questions.png", shot(DESKTOP, "dark", "/questions"))
-            _save(
+            save_sheet(arguments.folder / "serve-questions.png", shot(DESKTOP, "dark", "/questions"))
+            save_sheet(
                 arguments.folder / "serve-phone.png",
                 shot(PHONE, "light", "/compare", first, second),
                 shot(PHONE, "dark", "/individuals/1"),
@@ -79,11 +78,11 @@ def main(options: list[str]) -> None:
             )
         missing, stray = _draw_desk(Path(root), embedder)
         with serving(missing, "--model", arguments.model) as server, sync_playwright() as playwright:
-            page = _page(playwright.chromium.launch(executable_path=shutil.which("chromium")), DESK, "light")
+            page = open_page(playwright.chromium.launch(executable_path=shutil.which("chromium")), DESK, "light")
             page.goto(f"{server.url}/desk/{stray}?species=")
             page.wait_for_load_state("networkidle")
             picture = Image.open(io.BytesIO(page.screenshot(caret="initial"))).convert("RGB")
-            _save(arguments.folder / "desk.png", picture)
+            save_sheet(arguments.folder / "desk.png", picture)
 
 
 def _draw_desk(root: Path, embedder: Embedder) -> tuple[Path, int]:
@@ -121,7 +120,7 @@ def _more_photos(folder: Path) -> tuple[Path, Path]:
     return first, second
 
 
-def _page(browser: Browser, size: tuple[int, int], scheme: str) -> Page:
+def open_page(browser: Browser, size: tuple[int, int], scheme: str) -> Page:
     context = browser.new_context(
         viewport={"width": size[0], "height": size[1]},
         color_scheme="dark" if scheme == "dark" else "light",
@@ -131,7 +130,7 @@ def _page(browser: Browser, size: tuple[int, int], scheme: str) -> Page:
     return context.new_page()
 
 
-def _save(path: Path, *pictures: Image.Image) -> None:
+def save_sheet(path: Path, *pictures: Image.Image) -> None:
     """Save screenshots side by side, with a palette: a tenth of the bytes."""
     width = sum(picture.width for picture in pictures) + GAP_PX * (len(pictures) - 1)
     sheet = Image.new("RGB", (width, max(picture.height for picture in pictures)), "#888888")

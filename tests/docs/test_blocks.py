@@ -27,6 +27,7 @@ RUN_IN = {  # page: the test module that runs its Python
     "docs/how-to/pandas-arrow-numpy.md": "test_notebook.py",
     "docs/how-to/several-species.md": "test_species.py",
     "docs/how-to/watch-a-folder.md": "test_watch.py",
+    "docs/how-to/vectors-of-my-own.md": "test_how_to.py",
     "docs/reference/http-api.md": "test_serve.py",
     "docs/reference/losses.md": "test_losses.py",
     "docs/explanation/losses.md": "test_losses.py",

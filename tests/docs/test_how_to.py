@@ -11,6 +11,7 @@ import pytest
 from familiar import Gallery
 from familiar.evaluation.context import EvaluationOptions
 from familiar.evaluation.run_evaluation import evaluate
+from familiar.neighbors import search
 from support.drawn_cats import draw_cats
 from support.foreign_network import DIM, Network
 
@@ -36,7 +37,7 @@ def test_start_page(folder: Path) -> None:
     for name, cat in (("a.jpg", "cat-0"), ("b.jpg", "cat-1")):
         shutil.copy(folder / cat / "0.png", folder / name)
     seen = run_page("docs/index.md")
-    assert seen["result"].embeddings.shape == (2, 288)
+    assert seen["result"].embeddings.shape == (2, 640)
     similarity = float(seen["result"].embeddings[0] @ seen["result"].embeddings[1])
     assert seen["answer"].similarity == pytest.approx(similarity, abs=1e-5)
 
@@ -99,6 +100,20 @@ def test_find_a_lost_pet(folder: Path, capsys: pytest.CaptureFixture[str]) -> No
     assert {candidate.name for candidate in seen["candidates"]} == {f"cat-{cat}" for cat in range(5)}
     assert np.argmax([candidate.mean for candidate in seen["candidates"]]) == 0
     assert "cat-3" in capsys.readouterr().out
+
+
+def test_vectors_of_my_own(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("usearch", reason="usearch is not installed")
+    page = (ROOT / "docs/how-to/vectors-of-my-own.md").read_text()
+    code = "".join(re.findall(r"```python\n(.*?)```", page, flags=re.DOTALL))
+    names: dict[str, Any] = {}
+    exec(code.replace("100_000", "3_000"), names)
+    assert capsys.readouterr().out == "7 1.0\n"
+    rows, _ = search(names["vectors"], queries=names["queries"], k=10)
+    assert np.isin(names["rows"], rows).mean() > 0.9
+    assert len(names["index"]) == 3_000
+    assert len(names["groups"]) == 2_000
+    assert (folder / "vectors.npy").is_file()
 
 
 def test_import_a_network(folder: Path) -> None:

@@ -240,7 +240,7 @@ def test_rejects_old_model_after_concurrent_migration(
     single_photos = Embedder(embedder.bundle, threads=24)  # batches of one
     with (
         Store.open(album.folder) as other,
-        pytest.raises(SpaceMismatch, match="the space other"),
+        pytest.raises(SpaceMismatch, match="embedded by another model"),
     ):
         enroll(album, single_photos, pets, on_batch=lambda *_: migrate(other, other_embedder))
     assert len(album.faces().ids) == 1

@@ -34,7 +34,7 @@ def test_search_names_known_identity_with_matching_photos(client: TestClient, fo
         name_identity(gallery, 1, "Ruby")
     answer = post_search(client, photos[0])
     text = text_of(answer)
-    assert text.startswith("Who is on query.png ? Answer As the network saw it Ruby ")
+    assert text.startswith("Who is on query.png ? Answer The face that was compared Ruby ")
     probability = client.post("/api/v1/search/photo", files={"photo": photos[0].read_bytes()}).json()["known"][
         "probability"
     ]
@@ -221,7 +221,7 @@ def test_api_gives_no_verdict_without_a_calibration(
     assert client.get("/api/v1/gallery").json()["thresholds"]["is_guess"] is True
 
 
-# --- Model and its report ---------------------------------------------------------------------------------------------
+# --- About and its report ---------------------------------------------------------------------------------------------
 
 
 def evaluated(folder: Path, file_id: str = "another") -> Path:

@@ -82,9 +82,9 @@ def open_gallery_model(
     except SpaceMismatch as error:
         chosen = " and ".join(model.names) or "a model in memory"
         raise SpaceMismatch(
-            f"{store.folder}: its model is {' and '.join(reference.models) or 'another one'} (space "
-            f"{store.space.space_id}), not {chosen} ({model.space[0]}); leave the model out, or embed the faces "
-            f"again with the other one: familiar gallery migrate {store.folder} {model_arguments(model.names)}"
+            f"{store.folder}: its model is {' and '.join(reference.models) or 'another one'}, not {chosen}; leave the "
+            "model out, or embed the faces again with the other one: familiar gallery migrate "
+            f"{store.folder} {model_arguments(model.names)}"
         ) from error
     if may_write and model.names and model.space[1] >= store.space.embedding_dim:
         # Not where the gallery cannot be written now: the model can be used all the same.

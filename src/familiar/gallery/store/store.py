@@ -334,9 +334,8 @@ class Store:
         lengths = (space.prefixes if to_compare else ()) + (space.embedding_dim,)
         if space_id != space.space_id or not (embedding_dim in lengths or space.embedding_dim in prefixes):
             raise SpaceMismatch(
-                f"{self.folder}: its embeddings are in the space {space.space_id} ({space.embedding_dim} dimensions), "
-                f"not in {space_id} ({embedding_dim}); use the model that the gallery was made with, or re-embed it "
-                "with the new one: familiar gallery migrate"
+                f"{self.folder}: its faces were embedded by another model; use the one that the gallery was made with, "
+                f"or embed them again with this one: familiar gallery migrate {self.folder} --model MODEL"
             )
 
     def truncate(self, embeddings: Float32[np.ndarray, "n d"]) -> Float32[np.ndarray, "n k"]:

@@ -141,7 +141,7 @@ class _Faces:
                 raise SpaceMismatch(f"{path}: not embedded as {paths[0].name} was; embed all photos into one folder")
             space = stored["space_id"], stored["embedding_dim"]
             if space != model.space[:2]:
-                raise SpaceMismatch(f"{path}: embedded by another model, of the space {space[0]}, not {model.space[0]}")
+                raise SpaceMismatch(f"{path}: embedded by another model")
             self._parts.append((path, self.count, self.count + table.num_rows))
             self.count += table.num_rows
             species = [names.setdefault(name, len(names)) for name in table["species"].to_pylist()]

@@ -30,7 +30,7 @@ NAV = (
     ("questions", "Questions", "/questions"),
     ("search", "Search", "/search"),
     ("compare", "Compare", "/compare"),
-    ("model", "Model", "/model"),
+    ("model", "About", "/model"),
 )
 HAS_DESK = find_spec("familiar.integrations") is not None  # the pages of the core are complete without
 DESK = ("desk", "Pets", "/desk")  # only where the register of lost pets is used
