@@ -107,6 +107,15 @@ def test_answer_confirms_face_and_rejects_outdated_question(client: Client):
     assert (refused.value.status, refused.value.kind) == (409, "contradiction")
 
 
+def test_batch_is_answered_by_one_call(client: Client):
+    batch = client.batches(1)[0]
+    client.answer_batch(batch, batch.members[1:], "Ida")
+    assert [client.face(face).name for face in batch.members] == [None, *["Ida"] * (len(batch.members) - 1)]
+    assert batch.identity not in [each.identity for each in client.batches(species="dog")]
+    with pytest.raises(ServerError, match="changed since"):
+        client.answer_batch(batch, batch.members)
+
+
 def test_face_can_be_deleted_added_and_moved(client: Client):
     client.delete_face(1)
     face = client.add_face(1, (0, 0, 31.5, 32))

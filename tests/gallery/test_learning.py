@@ -1,7 +1,10 @@
 """What a gallery learns from confirmed faces: from which, when, and that undoing takes it back."""
 
+from typing import Any
+
 import numpy as np
 import pytest
+from threadpoolctl import threadpool_info, threadpool_limits  # pyright: ignore[reportMissingTypeStubs]
 
 from familiar.core.vectors import normalize
 from familiar.gallery.edits import corrections
@@ -15,6 +18,7 @@ from familiar.gallery.same.learning import learned_rows
 from familiar.gallery.store.store import Store
 from familiar.gallery.transfer.repair import repair
 from familiar.neighbors.album import AlbumEstimate, AlbumWhitening, measure_album
+from familiar.neighbors.within_identity import Gain, cross_validate
 from support.small_gallery import DIM, enroll_vectors
 
 EACH = 6
@@ -153,6 +157,20 @@ def test_repaired_gallery_has_learned_what_it_had(lit: Store):
         assert len(learned_faces(repaired)) == 5 * EACH
         confirm(repaired, range(5, 10))
         assert len(learned_faces(repaired)) == 10 * EACH
+
+
+def test_learns_with_matrix_products_in_one_thread(lit: Store, monkeypatch: pytest.MonkeyPatch):
+    threads: list[int] = []
+
+    def count(*arguments: Any) -> Gain:
+        threads.extend(library["num_threads"] for library in threadpool_info() if library["user_api"] == "blas")
+        return cross_validate(*arguments)
+
+    monkeypatch.setattr(learning, "cross_validate", count)
+    confirm(lit, range(12))
+    with threadpool_limits(2, "blas"):
+        load_album(lit)
+    assert set(threads) == {1}
 
 
 def test_answers_do_not_measure_the_whole_album_again(lit: Store, monkeypatch: pytest.MonkeyPatch):

@@ -258,6 +258,21 @@ def test_rejects_answer_to_outdated_question(client: TestClient, gallery: Store)
     post(client, "questions/answer", 404, question=question | {"first_face": 99}, same=True)
 
 
+def test_answered_batch_names_its_individual_and_takes_out_the_others(client: TestClient, gallery: Store):
+    batch = get(client, "batches", limit=1)[0]
+    assert (batch["identity"], set(batch["members"]), batch["candidates"]) == (RED, set(REDS), [])
+    post(client, "batches/answer", 204, batch=batch, same=[1, 2, 3], name="Mia")
+    assert (listing.face(gallery, 1).name, listing.face(gallery, 1).by_user) == ("Mia", True)
+    assert identities_of(gallery, [3, 4]) == [RED, None]
+    assert "changed since" in post(client, "batches/answer", 409, batch=batch, same=[1])["detail"]
+    green = get(client, "batches", limit=1)[0]
+    assert post(client, "batches/answer", 409, batch=green, same=GREENS, name="Mia")["status"] == 409, "taken"
+    post(client, "batches/answer", 404, batch=green | {"members": [99]}, same=[])
+    post(client, "batches/answer", 422, batch=green | {"members": [0]}, same=[])
+    post(client, "undo")
+    assert identities_of(gallery, [4]) == [RED]
+
+
 def test_search_returns_photos_identities_and_known_identity(client: TestClient):
     answers = post(client, "search", embedding=[1.0, 0.0, 0.0], k=4)
     assert {hit["identity"] for hit in answers["photos"]} == {RED}
@@ -369,7 +384,7 @@ def test_openapi_describes_every_operation(client: TestClient):
             assert all(list(body["content"]) == ["application/problem+json"] for body in refusals.values())
             assert ("507" in refusals) == (method != "get" and "409" in refusals), path
             assert ("{" not in path) or "404" in refusals, path
-    assert len(set(ids)) == len(ids) == 39
+    assert len(set(ids)) == len(ids) == 41
     shapes = document["components"]["schemas"]
     assert set(re.findall('#/components/schemas/([^"]+)', json.dumps(document))) <= set(shapes)
     assert set(shapes["Problem"]["properties"]) == {"type", "title", "status", "detail"}

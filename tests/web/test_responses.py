@@ -21,7 +21,7 @@ from familiar.client.responses import parse_response
 from familiar.core import gallery_types, recognition_types
 from familiar.core.errors import FamiliarError
 from familiar.core.field_types import is_in_api
-from familiar.core.gallery_types import GalleryFace, GalleryPhoto, Page, Progress, Question, SkippedPhoto
+from familiar.core.gallery_types import Batch, GalleryFace, GalleryPhoto, Page, Progress, Question, SkippedPhoto
 from familiar.core.recognition_types import DetectedPhoto, DetectionResult, EmbeddedFace
 from familiar.core.types import Box, Face
 from familiar.web.api import responses
@@ -44,6 +44,7 @@ QUESTION = Question("merge", 1, 2, None, 3, 0.5, 0.5, 1.0)
 NAMES = {
     "AdditionResult": "NewFace",
     "AssignmentConfidence": "FaceConfidence",
+    "Batch": "ReviewBatch",
     "DetectedPhoto": "PhotoFaces",
     "Face": "DetectedFace",
     "GalleryFace": "Face",
@@ -109,6 +110,7 @@ def test_json_is_parsed_to_the_same_value():
         (responses.Page[responses.Photo], Page[GalleryPhoto], Page((PHOTO,), "x")),
         (responses.Progress, Progress, progress),
         (responses.ReviewQuestion, Question, QUESTION),
+        (responses.ReviewBatch, Batch, Batch(3, (1, 2), (), 0.5)),
     ):
         assert parse_response(shared_type, to_json(model, value)) == value
 

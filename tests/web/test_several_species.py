@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from starlette.testclient import TestClient
@@ -56,6 +57,32 @@ def test_gallery_has_the_species(client: TestClient):
         "dog",
     }
     assert "cat" in text_of(client.get("/model"))
+
+
+def test_lists_and_search_show_one_species(client: TestClient, pictures: dict[str, Path]):
+    client.post("/api/v1/cluster", json={"threshold": 0.9})
+    species_of = {face["face"]: face["species"] for face in items(client, "photos", "faces")}
+    for species in ("cat", "dog"):
+        (individual,) = items(client, f"identities?species={species}")
+        assert {species_of[face] for face in individual["best"]} == {species}
+        assert [batch["identity"] for batch in client.get(f"/api/v1/batches?species={species}").json()] == [
+            individual["identity"]
+        ]
+        for question in client.get(f"/api/v1/questions?species={species}").json():
+            assert species_of[question["first_face"]] == species
+        answer = client.post(
+            f"/api/v1/search/photo?species={species}", files={"photo": pictures["red1"].read_bytes()}
+        ).json()
+        assert {species_of[hit["face"]] for hit in answer["photos"]} == ({"cat"} if species == "cat" else set())
+        client.post("/api/v1/faces/reject", json={"faces": individual["best"][:1]})
+        unassigned = items(client, f"faces/unassigned?species={species}")
+        assert [face["species"] for face in unassigned] == [species]
+
+
+def items(client: TestClient, path: str, part: str | None = None) -> list[dict[str, Any]]:
+    """List the items of the first page of a list, or the parts of all of them."""
+    page = client.get(f"/api/v1/{path}").json()["items"]
+    return page if part is None else [each for item in page for each in item[part]]
 
 
 def test_search_and_verify_compare_within_a_species(client: TestClient, pictures: dict[str, Path]):

@@ -14,6 +14,7 @@ from familiar.core.field_types import Vector
 from familiar.core.gallery_types import (
     AdditionResult,
     AssignmentConfidence,
+    Batch,
     ClusterResult,
     CorrectionResult,
     Decision,
@@ -123,9 +124,13 @@ class Client:
         """
         return self._image(f"faces/{face}/image", side_px)
 
-    def unassigned_faces(self) -> Iterator[GalleryFace]:
-        """List faces without an identity."""
-        return self._iterate(GalleryFace, "faces/unassigned")
+    def unassigned_faces(self, *, species: str | None = None) -> Iterator[GalleryFace]:
+        """List faces without an identity.
+
+        Args:
+            species: only those of this species.
+        """
+        return self._iterate(GalleryFace, "faces/unassigned", species=species)
 
     def add_face(
         self, photo: int, box_xyxy_px: tuple[float, float, float, float], *, species: str | None = None
@@ -232,13 +237,14 @@ class Client:
 
     # --- identities -------------------------------------------------------------------------------------------------
 
-    def identities(self, *, named: bool | None = None) -> Iterator[IdentitySummary]:
+    def identities(self, *, named: bool | None = None, species: str | None = None) -> Iterator[IdentitySummary]:
         """List identities, those with most faces first.
 
         Args:
             named: True: only those with a name; False: only those without one; None: all.
+            species: only those of which most faces are of this species.
         """
-        return self._iterate(IdentitySummary, "identities", named=named)
+        return self._iterate(IdentitySummary, "identities", named=named, species=species)
 
     def identity(self, identity: int) -> IdentitySummary:
         """Return an identity.
@@ -385,13 +391,41 @@ class Client:
         """
         return self._post(ClusterResult, "cluster", threshold=threshold, rebuild=rebuild)
 
-    def questions(self, limit: int = 10) -> tuple[Question, ...]:
+    def batches(self, limit: int = 10, *, species: str | None = None) -> tuple[Batch, ...]:
+        """List batches of faces that may show one individual, those whose answers settle most first.
+
+        Args:
+            limit: maximum number of batches, in [1, 100].
+            species: only individuals of this species.
+        """
+        return self._read(tuple[Batch, ...], "batches", limit=limit, species=species)
+
+    def answer_batch(
+        self, batch: Batch, same: Sequence[int], name: str | None = None, *, same_photo: bool = False
+    ) -> None:
+        """Name the individual of a batch, add what shows it and take out what does not, as one change.
+
+        Args:
+            batch: one of those that `batches` returned.
+            same: those of its faces that show the individual; the others do not.
+            name: of the individual from now on, as in `name`; None: as it is.
+            same_photo: accept that a photo shows the individual twice, as a collage or a mirror does.
+
+        Raises:
+            ServerError: 409, one of the faces has been assigned differently since the batch was listed, the name is
+                taken or not valid, or a photo would show the individual twice and `same_photo` is False.
+        """
+        body = {"batch": asdict(batch), "same": list(same), "name": name, "same_photo": same_photo}
+        self._server.request("POST", "batches/answer", body=body)
+
+    def questions(self, limit: int = 10, *, species: str | None = None) -> tuple[Question, ...]:
         """List the questions whose answers would correct the most assignments, the most useful first.
 
         Args:
             limit: maximum number of questions, in [1, 100].
+            species: only about faces of this species.
         """
-        return self._read(tuple[Question, ...], "questions", limit=limit)
+        return self._read(tuple[Question, ...], "questions", limit=limit, species=species)
 
     def answer(self, question: Question, same: bool) -> None:
         """Answer a question. The assignments change accordingly, as one change that `undo` reverts.
@@ -493,13 +527,16 @@ class Client:
         body["embedding"] = None if embedding is None else embedding.tolist()
         return _parse(SearchResult, self._server.request("POST", "search", body=body, reads=True))
 
-    def search_photo(self, photo: Source, k: int = 10, *, by: ResultKind | None = None) -> SearchResult:
+    def search_photo(
+        self, photo: Source, k: int = 10, *, by: ResultKind | None = None, species: str | None = None
+    ) -> SearchResult:
         """Search for the best face of a photo.
 
         Args:
             photo: path or content of the photo; it is not stored.
             k: maximum number of similar faces, and of identities, in [1, 1000].
             by: what to return: "photo" (similar faces and their photos), "identity" (identities), or None (both).
+            species: only faces of this species.
 
         Returns:
             The recognized identity, if any, and the most similar identities and photos, most similar first.
@@ -508,7 +545,7 @@ class Client:
             ServerError: 409, the server has no model; 413 or 415, the file is too large or no photo; 422, the photo
                 cannot be decoded or shows no face.
         """
-        return self._send(SearchResult, "search/photo", [("photo", photo)], reads=True, k=k, by=by)
+        return self._send(SearchResult, "search/photo", [("photo", photo)], reads=True, k=k, by=by, species=species)
 
     def verify(self, first: Source, second: Source) -> PhotoVerificationResult:
         """Decide whether two photos show the same individual, by the best face of each.

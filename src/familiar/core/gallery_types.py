@@ -327,6 +327,23 @@ class Question:
     expected_gain: float
 
 
+@dataclass(frozen=True)
+class Batch:
+    """Which of these faces show one individual?
+
+    Attributes:
+        identity: The individual's number.
+        members: Faces of the identity that nobody confirmed, those that fit least first.
+        candidates: Unassigned faces, and one face of each unnamed group, that may show it, the most likely first.
+        expected_gain: Expected number of corrected and named faces.
+    """
+
+    identity: Number
+    members: tuple[Number, ...]
+    candidates: tuple[Number, ...]
+    expected_gain: float
+
+
 # --- enrollment jobs ------------------------------------------------------------------------------------------------
 
 

@@ -84,6 +84,25 @@ def shows_enough(embeddings: Float32[np.ndarray, "n d"], threshold: float) -> bo
 
 
 @dataclass(frozen=True, eq=False)
+class InverseRoot:
+    """A symmetric matrix, `scale I + directions diag(weights) directions^T`.
+
+    Attributes:
+        scale: what rows are multiplied by in all other directions.
+        directions: orthonormal columns, as many as rows were measured, and d at most.
+        weights: what is added to `scale` in each of them.
+    """
+
+    scale: float
+    directions: Float32[np.ndarray, "d k"]
+    weights: Float32[np.ndarray, " k"]
+
+    def multiply(self, rows: Float32[np.ndarray, "n d"]) -> Float32[np.ndarray, "n d"]:
+        """Multiply rows by the matrix, which is not written out: k is often far below d."""
+        return self.scale * rows + ((rows @ self.directions) * self.weights) @ self.directions.T
+
+
+@dataclass(frozen=True, eq=False)
 class AlbumWhitening:
     """What is done to an album's embeddings before its faces are compared.
 
@@ -112,7 +131,8 @@ class AlbumWhitening:
         rows = embeddings[evenly_spaced(len(embeddings), _FITTED_FACES)].astype(np.float64)
         mean = rows.mean(axis=0)
         share = min(len(embeddings) / (len(embeddings) + PRIOR_FACES), MAX_MEASURED)
-        return AlbumWhitening(mean.astype(np.float32), inverse_root(rows - mean, share).astype(np.float32))
+        root = inverse_root(rows - mean, share)
+        return AlbumWhitening(mean.astype(np.float32), root.multiply(np.eye(rows.shape[1], dtype=np.float32)))
 
     def apply(self, embeddings: Float[np.ndarray, "n d"]) -> Float32[np.ndarray, "n d"]:
         """Whiten rows of the album, or others that are compared with them.
@@ -132,7 +152,7 @@ class AlbumWhitening:
         return whitened
 
 
-def inverse_root(rows: Float64[np.ndarray, "n d"], share: float) -> Float64[np.ndarray, "d d"]:
+def inverse_root(rows: Float64[np.ndarray, "n d"], share: float) -> InverseRoot:
     """Compute C^(-1/2), with C the covariance of rows of mean 0, shrunk towards the identity matrix.
 
     C is `share S + (1 - share) I`, with S the covariance, divided by the mean of its d variances. Of fewer rows than d,
@@ -153,7 +173,7 @@ def inverse_root(rows: Float64[np.ndarray, "n d"], share: float) -> Float64[np.n
     average = max(float(variances.sum()) / length, np.finfo(np.float64).tiny)
     elsewhere = (1 - share) ** -0.5
     relative = share * np.maximum(variances, 0.0) / average + 1 - share
-    return elsewhere * np.eye(length) + (directions * (relative**-0.5 - elsewhere)) @ directions.T
+    return InverseRoot(elsewhere, directions.astype(np.float32), (relative**-0.5 - elsewhere).astype(np.float32))
 
 
 def estimate_threshold(whitened: Float32[np.ndarray, "k d"], faces: int) -> AlbumEstimate | None:

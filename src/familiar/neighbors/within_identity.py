@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Float32, Float64, Int64
 
 from familiar.core.vectors import normalize
-from familiar.neighbors.album import AlbumWhitening, inverse_root
+from familiar.neighbors.album import AlbumWhitening, InverseRoot, inverse_root
 from familiar.neighbors.labels import sum_by_label
 
 # Both chosen on cats23, dogs29, ORL and LFW's peopleDevTrain (docs/explanation/clustering.md).
@@ -60,15 +60,11 @@ def sharpen(
     Returns:
         The album's whitening and that in one; the album's own if no two faces of one individual differ.
     """
-    matrix = _damping(whitening.apply(embeddings), identities)
-    if matrix is None:
-        return whitening
-    return AlbumWhitening(whitening.mean, (whitening.matrix @ matrix).astype(np.float32))
+    damping = _damping(whitening.apply(embeddings), identities)
+    return whitening if damping is None else AlbumWhitening(whitening.mean, damping.multiply(whitening.matrix))
 
 
-def _damping(
-    rows: Float32[np.ndarray, "n d"], identities: Int64[np.ndarray, " n"]
-) -> Float64[np.ndarray, "d d"] | None:
+def _damping(rows: Float32[np.ndarray, "n d"], identities: Int64[np.ndarray, " n"]) -> InverseRoot | None:
     """Compute what `sharpen` multiplies whitened rows by; None if no two rows of one individual differ."""
     labels = np.unique(identities, return_inverse=True)[1].astype(np.int64)
     exact = rows.astype(np.float64)
@@ -105,8 +101,8 @@ def cross_validate(
     for fold in range(FOLDS):
         tested = np.arange(len(individuals)) % FOLDS == fold
         learned = confirmed & np.isin(identities, individuals[~tested])
-        matrix = _damping(rows_before[learned], identities[learned])  # of rows: d x d matrices are multiplied slowly
-        rows_after = rows_before if matrix is None else normalize(rows_before @ matrix.astype(np.float32))
+        damping = _damping(rows_before[learned], identities[learned])
+        rows_after = rows_before if damping is None else normalize(damping.multiply(rows_before))
         for index in np.flatnonzero(tested):
             is_own = identities == individuals[index]
             before[index], after[index] = (

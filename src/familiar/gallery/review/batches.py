@@ -12,6 +12,7 @@ import numpy as np
 from jaxtyping import Int64
 
 from familiar.core.errors import Contradiction
+from familiar.core.gallery_types import Batch
 from familiar.gallery.edits import corrections
 from familiar.gallery.review.candidates import MIN_GAIN, Candidate, identity_of, load_candidates
 from familiar.gallery.same.assignments import (
@@ -28,23 +29,6 @@ MIN_LIKELY = 0.08
 """Probability from which on a face or a group may show the individual. Looking at one more costs little."""
 MAX_MEMBERS, MAX_CANDIDATES = 12, 24
 """Faces of a batch: as many as can be looked at together."""
-
-
-@dataclass(frozen=True)
-class Batch:
-    """Which of these faces show one individual?
-
-    Attributes:
-        identity: its number.
-        members: faces of the identity that nobody confirmed, those that fit least first.
-        candidates: unassigned faces, and one face of each unnamed group, that may show it, the most likely first.
-        expected_gain: expected number of corrected and named faces.
-    """
-
-    identity: int
-    members: tuple[int, ...]
-    candidates: tuple[int, ...]
-    expected_gain: float
 
 
 @dataclass

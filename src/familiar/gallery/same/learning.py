@@ -7,6 +7,7 @@ from these faces as they are confirmed now, so a face that is moved or forgotten
 import numpy as np
 from jaxtyping import Float32, Int64
 
+from familiar.core.cpu import one_thread_per_product
 from familiar.gallery.same.assignments import UNASSIGNED, GalleryAssignments, load_assignments
 from familiar.gallery.same.automatic_calibration import select_faces
 from familiar.gallery.same.calibration import confirmed_rows
@@ -65,8 +66,9 @@ def learn(
     if len(np.unique(identities[learned])) < MIN_IDENTITIES:
         return None
     sample = np.union1d(evenly_spaced(len(embeddings)), learned)
-    gain = cross_validate(whitening, embeddings[sample], identities[sample], np.isin(sample, learned))
-    return (sharpen(whitening, embeddings[learned], identities[learned]), gain) if gain.is_sure else None
+    with one_thread_per_product():  # on busy cores, many small products in two threads take ten times as long
+        gain = cross_validate(whitening, embeddings[sample], identities[sample], np.isin(sample, learned))
+        return (sharpen(whitening, embeddings[learned], identities[learned]), gain) if gain.is_sure else None
 
 
 def _with_a_second(assignments: GalleryAssignments, rows: Int64[np.ndarray, " k"]) -> Int64[np.ndarray, " j"]:

@@ -15,12 +15,16 @@ router = APIRouter()
 
 @router.get("/faces/unassigned", tags=["faces"], response_model=responses.Page[responses.Face])
 async def list_unassigned_faces(
-    service: ServiceDep, cursor: requests.Cursor = None, limit: requests.Limit = 100
+    service: ServiceDep,
+    species: requests.Species = None,
+    cursor: requests.Cursor = None,
+    limit: requests.Limit = 100,
 ) -> Page[GalleryFace]:
     """List faces without an identity, in the order of enrollment."""
-    (last,) = pagination.parse_cursor(cursor, "unassigned faces", 1) or (0,)
-    results = await service.executor.read(Gallery.unassigned_faces, after=last, limit=limit + 1)
-    return pagination.page(results, limit, "unassigned faces", lambda face: (face.face,))
+    list_name = f"unassigned faces, species {species}"
+    (last,) = pagination.parse_cursor(cursor, list_name, 1) or (0,)
+    results = await service.executor.read(Gallery.unassigned_faces, species=species, after=last, limit=limit + 1)
+    return pagination.page(results, limit, list_name, lambda face: (face.face,))
 
 
 @router.post("/faces/confirm", tags=["corrections"], status_code=204, response_class=Response, responses=EDIT)

@@ -8,6 +8,7 @@ from fastapi import APIRouter, Query, Response
 
 from familiar.core.field_types import LARGEST_NUMBER
 from familiar.core.gallery_types import (
+    Batch,
     ClusterResult,
     Decision,
     GalleryState,
@@ -20,7 +21,7 @@ from familiar.web.api.openapi import CONFLICT, EDIT, MISSING, WRITE
 from familiar.web.errors import HttpProblem
 from familiar.web.service import ServiceDep
 
-MAX_QUESTIONS = 100
+QuestionLimit = Annotated[int, Query(ge=1, le=100)]
 
 router = APIRouter()
 
@@ -56,16 +57,34 @@ async def cluster(service: ServiceDep, body: requests.ClusterRequest) -> Cluster
 
 @router.get("/questions", tags=["questions"], response_model=list[responses.ReviewQuestion])
 async def list_questions(
-    service: ServiceDep, limit: Annotated[int, Query(ge=1, le=MAX_QUESTIONS)] = 10
+    service: ServiceDep, limit: QuestionLimit = 10, species: requests.Species = None
 ) -> list[Question]:
     """List the most informative questions to review, by expected gain."""
-    return await service.executor.read(Gallery.questions, limit)
+    return await service.executor.read(Gallery.questions, limit, species=species)
 
 
 @router.post("/questions/answer", tags=["questions"], status_code=204, response_class=Response, responses=EDIT)
 async def answer_question(service: ServiceDep, body: requests.AnswerRequest) -> None:
     """Answer a question. Conflict if its faces or identities have changed since it was listed."""
     await service.executor.write(Gallery.answer, Question(**dict(body.question)), body.same)
+
+
+@router.get("/batches", tags=["questions"], response_model=list[responses.ReviewBatch])
+async def list_batches(service: ServiceDep, limit: QuestionLimit = 10, species: requests.Species = None) -> list[Batch]:
+    """List batches of faces that may show one individual, those whose answers settle most first."""
+    return await service.executor.read(Gallery.batches, limit, species=species)
+
+
+@router.post("/batches/answer", tags=["questions"], status_code=204, response_class=Response, responses=EDIT)
+async def answer_batch(service: ServiceDep, body: requests.BatchAnswerRequest) -> None:
+    """Name the individual of a batch, add what shows it and take out what does not.
+
+    Conflict if its faces have changed since it was listed, the name is taken, or a photo would show the individual
+    twice, unless `same_photo` accepts that.
+    """
+    shown = body.batch
+    batch = Batch(shown.identity, tuple(shown.members), tuple(shown.candidates), shown.expected_gain)
+    await service.executor.write(Gallery.answer_batch, batch, body.same, body.name, same_photo=body.same_photo)
 
 
 @router.get("/decisions", tags=["gallery"], response_model=list[responses.Decision])

@@ -19,14 +19,19 @@ async def list_identities(
     named: Annotated[
         bool | None, Query(description="Only identities with a name (true) or without one (false).")
     ] = None,
+    species: requests.Species = None,
     cursor: requests.Cursor = None,
     limit: requests.Limit = 100,
 ) -> Page[IdentitySummary]:
     """List identities, those with most faces first."""
-    list_name = f"identities, named {named}"
+    list_name = f"identities, named {named}, species {species}"
     last = pagination.parse_cursor(cursor, list_name, 2)
     results = await service.executor.read(
-        Gallery.identities, named=named, after=None if last is None else (last[0], last[1]), limit=limit + 1
+        Gallery.identities,
+        named=named,
+        species=species,
+        after=None if last is None else (last[0], last[1]),
+        limit=limit + 1,
     )
     return pagination.page(results, limit, list_name, lambda tile: (tile.faces, tile.identity))
 

@@ -54,10 +54,11 @@ async def search_photo(
     photo: requests.Photo,
     k: Annotated[requests.K, Query()] = 10,
     by: Annotated[requests.ResultKind | None, Query(description="Return only photos, or only identities.")] = None,
+    species: requests.Species = None,
 ) -> SearchResult:
     """Search for the best face of a photo."""
     (face,) = await _best_faces(service, photo)
-    query = requests.SearchRequest.model_construct(k=k, by=by)
+    query = requests.SearchRequest.model_construct(k=k, by=by, filter=requests.SearchFilter(species=species))
     return await service.read_in_model_space(_search_result, _embedding(face), query)
 
 

@@ -8,7 +8,7 @@ from pydantic import Field, model_validator
 
 from familiar.core.field_types import LARGEST_NUMBER
 from familiar.web.api.models import WHOLE_NUMBER, RequestBody, RequestNumber
-from familiar.web.api.responses import ReviewQuestion
+from familiar.web.api.responses import ReviewBatch, ReviewQuestion
 
 _MAX_COORDINATE_PX = 1_000_000.0
 _TIME = r"^[0-9]{4}(-[0-9]{2}(-[0-9]{2}(T[0-9]{2}(:[0-9]{2}(:[0-9]{2})?)?)?)?)?$"
@@ -22,6 +22,7 @@ Cursor = Annotated[
     ),
 ]
 Limit = Annotated[int, Query(ge=1, le=500, description="Maximum number of results.")]
+Species = Annotated[str | None, Query(max_length=100, description="Only of this species.", examples=["cat"])]
 Side = Annotated[
     int,
     Query(
@@ -128,6 +129,16 @@ class AnswerRequest(RequestBody):
     question: ReviewQuestion
     """The question as returned by `list_questions`."""
     same: bool
+
+
+class BatchAnswerRequest(RequestBody):
+    batch: ReviewBatch
+    """The batch as returned by `list_batches`."""
+    same: list[RequestNumber] = Field(max_length=100)
+    """Those of its faces that show the individual; the others do not."""
+    name: NameText | None = None
+    """The identity's name from now on; null: as it is."""
+    same_photo: SamePhoto = False
 
 
 class FaceBoxRequest(RequestBody):

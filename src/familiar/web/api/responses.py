@@ -24,6 +24,8 @@ Box = Annotated[
         examples=[[40, 32, 168, 160]],
     ),
 ]
+# Not strict, which would refuse the tuples that a gallery returns.
+BatchFaces = Annotated[list[RequestNumber], Field(strict=False, max_length=100)]
 
 Item = TypeVar("Item")
 
@@ -258,6 +260,19 @@ class ReviewQuestion(RequestBody):
     """Probability that the answer is yes, in [0, 1]."""
     expected_gain: float
     """Expected number of corrected faces and pairs; used for ranking."""
+
+
+class ReviewBatch(RequestBody):
+    """Which of these faces show one individual?"""
+
+    identity: RequestNumber
+    """The individual's number."""
+    members: BatchFaces
+    """Faces of the identity that nobody confirmed, those that fit least first."""
+    candidates: BatchFaces
+    """Unassigned faces, and one face of each unnamed group, that may show it, the most likely first."""
+    expected_gain: float
+    """Expected number of corrected and named faces; used for ranking."""
 
 
 # --- enrollment jobs ------------------------------------------------------------------------------------------------
