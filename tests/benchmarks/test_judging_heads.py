@@ -1,6 +1,6 @@
 import numpy as np
 import pytest
-from pet_detector.judging import Findings, enlarged, halves, kind_of_head, match, turned_by_exif
+from pet_detector.judging import Findings, enlarged, kind_of_head, match, turned_by_exif
 from pet_detector.labels import Head, LabeledPhoto
 
 from familiar.core.types import Face, Photo
@@ -52,14 +52,6 @@ def test_recall_counts_heads_above_the_threshold() -> None:
     assert findings.recall("dog", "oxford") == "none"
     assert findings.false_share() == pytest.approx(2 / 3)
     assert Findings().false_share() == 0
-
-
-def test_halves_share_no_photo() -> None:
-    photos = [photo(file=f"{number}.jpg") for number in range(200)]
-    first, second = halves(photos)
-    assert sorted(each.file for each in first + second) == sorted(each.file for each in photos)
-    assert 60 < len(first) < 140
-    assert halves(photos[::-1])[0] == first[::-1]
 
 
 @pytest.mark.parametrize(
