@@ -42,6 +42,7 @@ from .embedding.embedder import (
     Embedder,
 )
 from .embedding.photos import (
+    detector_for,
     embed_photos,
 )
 from .embedding.verification import (
@@ -95,6 +96,7 @@ __all__ = [
     "build_detector",
     "cluster",
     "datasets",
+    "detector_for",
     "embed_photos",
     "evaluate",
     "export_bundle",

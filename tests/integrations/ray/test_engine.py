@@ -213,3 +213,20 @@ def test_a_photo_named_twice_is_listed_once(tmp_path: Path):
     files = list_photo_files([str(paths[0].parent), str(paths[1])])
     assert [file.photo for file in files] == paths
     assert files[0].state == (paths[0].stat().st_size, paths[0].stat().st_mtime_ns)
+
+
+def test_photos_that_are_crops_are_taken_as_they_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+):
+    """As without Ray; a detector that the user names looks for faces all the same."""
+    monkeypatch.setattr(engine, "_embed_parts", embed_in_this_process)
+    pack(DataSpec(("synthetic:cats:4x3",)).read(), tmp_path / "crops")
+    boxes: dict[str | None, list[list[float]]] = {}
+    for detector in (None, "pets"):
+        output = tmp_path / f"by {detector}"
+        embed_with_ray(EmbeddingSettings(("pet-nano",), detector), [str(tmp_path / "crops")], output, workers=1)
+        boxes[detector] = [row["box_xyxy_px"] for rows in rows_of(output).values() for row in rows]
+        assert caplog.text.count("they are crops already") == 1
+    side = boxes[None][0][2]
+    assert boxes[None] == [[0, 0, side, side]] * 12
+    assert [0, 0, side, side] not in boxes["pets"]

@@ -17,7 +17,7 @@ import ray.data
 import ray.exceptions
 from filelock import FileLock, Timeout
 
-from familiar import CannotWrite, FamiliarError, datasets, find_photos
+from familiar import CannotWrite, FamiliarError, datasets, detector_for, find_photos
 from familiar.integrations.ray.parts import DRAFT, PhotoFile, read_states, remove_photos
 from familiar.integrations.ray.worker import EmbeddingSettings, Worker
 
@@ -75,7 +75,13 @@ def embed_with_ray(
         FamiliarError: a part ended every worker that tried it.
     """
     photos = list_photo_files(sources, exclude)
-    model, _, embedded_with = settings.open()
+    model, detector, embedded_with = settings.open()
+    if settings.detector is None:
+        files = [photo.photo for photo in photos]
+        chosen = detector_for(model, files, None, settings.detector_model, open_photo=datasets.open_photo)
+        if type(chosen) is not type(detector):  # crops already, which the workers take as they are
+            settings = replace(settings, detector="none")
+            _, _, embedded_with = settings.open()
     detector_model = settings.detector_model and settings.detector_model.absolute()
     settings = replace(settings, models=model.names, detector_model=detector_model)  # a worker's folder is another
     with _lock(folder):
