@@ -446,6 +446,11 @@ def test_names_go_into_photos_metadata_and_back(familiar: Familiar, clustered: P
     assert "Rosa" not in identity_by_photo(clustered).values()
     imported = run_json(familiar, "import", clustered, "--xmp", photos)
     assert (imported["faces"], imported["identities"], imported["skipped"]) == (3, 1, [])
+    familiar("gallery", "undo", clustered)
+    imported = run_json(familiar, "import", clustered, "--xmp", photos, "--exclude", "*[13].png")
+    assert 0 < imported["faces"] < 3
+    familiar("gallery", "undo", clustered)
+    assert run_json(familiar, "import", clustered, "--xmp", photos)["faces"] == 3
     named = {photo for photo, name in before.items() if name == "Rosa"}
     assert {photo for photo, name in identity_by_photo(clustered).items() if name == "Rosa"} == named
     familiar("gallery", "undo", clustered)
@@ -471,6 +476,8 @@ def test_bad_sidecars_are_reported(familiar: Familiar, clustered: Path, photos: 
     [
         (("import",), "--xmp"),
         (("import", "a.csv", "b.csv"), "--xmp"),
+        (("import", "a.csv", "--exclude", "x"), "no SOURCE is one"),
+        (("import", "--xmp", "--exclude", "x"), "no SOURCE is one"),
         (("export",), "--output and --xmp"),
         (("export", "--xmp", "--output", "a.csv"), "--output and --xmp"),
         (("export", "--output", "a.csv", "--in-place"), "--in-place is for --xmp"),

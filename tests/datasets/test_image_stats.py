@@ -10,7 +10,7 @@ from familiar.core.errors import UnreadablePhoto
 from familiar.datasets import image_stats
 from familiar.datasets.image_stats import ImageStats, read_all_image_stats, read_image_stats
 from familiar.datasets.synthetic import SyntheticPhoto
-from familiar.photos.decoding import stored_channels
+from familiar.photos.pixel_modes import stored_channels
 
 
 @pytest.mark.parametrize(

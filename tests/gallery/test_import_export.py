@@ -251,6 +251,39 @@ def test_folder_import_skips_what_it_cannot_use(gallery: Store, tmp_path: Path, 
         import_folders(gallery, tmp_path / "none")
 
 
+@pytest.mark.parametrize(
+    ("exclude", "labels", "passed_over"),
+    [
+        ((), {"Rosa": {"red1.png 0"}, "Blau": {"blue1.png 0"}}, "1 in system folders"),
+        (("BLUE*",), {"Rosa": {"red1.png 0"}}, "1 excluded, 1 in system folders"),
+        (("blau",), {"Rosa": {"red1.png 0"}}, "1 excluded, 1 in system folders"),
+        (("blau/2019",), {"Rosa": {"red1.png 0"}}, "1 excluded, 1 in system folders"),
+        (("Blau/*/*.png", "2019.png"), {"Rosa": {"red1.png 0"}}, "1 excluded, 1 in system folders"),
+    ],
+)
+def test_folder_import_leaves_out_what_is_excluded_and_folders_of_systems(
+    gallery: Store,
+    tmp_path: Path,
+    photos: list[Path],
+    caplog: pytest.LogCaptureFixture,
+    exclude: tuple[str, ...],
+    labels: dict[str, set[str]],
+    passed_over: str,
+):
+    root = tmp_path / "sorted"
+    for name, path in (
+        ("Rosa", photos[0]),
+        ("Blau/2019", photos[5]),
+        ("Rosa/@eaDir", photos[1]),
+        ("@eaDir", photos[3]),
+    ):
+        (root / name).mkdir(parents=True)
+        (root / name / path.name).symlink_to(path)
+    import_folders(gallery, root, exclude)
+    assert faces_by_label(gallery) == labels
+    assert caplog.messages == [f"{root}: passed over {passed_over}"]
+
+
 @pytest.mark.parametrize("error", [errno.EACCES, errno.ENOSPC])
 def test_folder_export_goes_on_after_a_photo_that_cannot_be_copied_unless_the_disk_is_full(
     gallery: Store, tmp_path: Path, photos: list[Path], monkeypatch: pytest.MonkeyPatch, error: int

@@ -15,7 +15,6 @@ from familiar.core.types import Photo
 from familiar.photos.decoding import (
     Header,
     decode_photo,
-    detect_format,
     is_content_broken,
     load_photo,
     read_header,
@@ -24,6 +23,7 @@ from familiar.photos.decoding import (
 from familiar.photos.exif import capture_time
 from familiar.photos.heif import container_format
 from familiar.photos.listing import find_photos
+from familiar.photos.opening import detect_format
 
 DATA = Path(__file__).parent / "data"
 RED, GREEN, BLUE, WHITE = (224, 32, 32), (32, 200, 32), (32, 32, 224), (240, 240, 240)

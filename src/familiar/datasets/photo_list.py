@@ -9,7 +9,7 @@ from pathlib import Path
 
 from familiar.core.files import write_atomically
 from familiar.datasets.inspection import Inspection, photo_path
-from familiar.photos.decoding import stored_channels
+from familiar.photos.pixel_modes import stored_channels
 
 PHOTO_COLUMNS = ("identity", "file", "height_px", "width_px", "channels", "stored_as", "bytes")
 _DRAWN_CHANNELS = 3  # of photos without a file

@@ -1573,11 +1573,12 @@ class Gallery(TableSource):
         self._model.embedder = embedder
         return result
 
-    def import_labels(self, source: Path | str) -> import_export.ImportResult:
+    def import_labels(self, source: Path | str, exclude: Sequence[str] = ()) -> import_export.ImportResult:
         """Name faces after a CSV table, or after a folder with one subfolder of photos for each identity.
 
         Args:
             source: a table with the columns "path" and "name" at least, as `export` writes it, or the folder.
+            exclude: patterns of files and folders in the folder to leave out, as for `find_photos`.
 
         Returns:
             The numbers of labeled faces, of their identities and of further faces that changed, and the rows or photos
@@ -1588,7 +1589,7 @@ class Gallery(TableSource):
         """
         path = Path(source)
         if path.is_dir():
-            return import_export.import_folders(self.store, path)
+            return import_export.import_folders(self.store, path, exclude)
         return import_export.import_csv(self.store, path)
 
     def export(

@@ -2,10 +2,8 @@
 
 import io
 import logging
-import os
 import re
 import stat
-import threading
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,7 +14,7 @@ from typing import Protocol, TypeVar, runtime_checkable
 import cv2
 import numpy as np
 from jaxtyping import UInt8
-from PIL import ExifTags, Image, ImageFile
+from PIL import ExifTags, Image
 
 from familiar.core.errors import CannotWrite, FamiliarError, UnreadablePhoto
 from familiar.core.files import write_atomically
@@ -24,24 +22,16 @@ from familiar.core.terminal_text import printable
 from familiar.core.types import Photo
 from familiar.photos.cut_off_jpeg import END, MAX_MISSING, missing_share
 from familiar.photos.fast_jpeg import clean_jpeg_size, decode_clean_jpeg, jpeg_scale
-from familiar.photos.heif import check_complete, container_format, open_heic
+from familiar.photos.opening import check_pixels, ignoring_pillow_limit, open_image, pixel_limit
 from familiar.photos.photo_source import PhotoSource, photo_name, read_content
-from familiar.photos.unread_formats import reason_unread
+from familiar.photos.pixel_modes import describe_storage, to_rgb_u8
 
 log = logging.getLogger(__name__)
 
-T = TypeVar("T")
 Source = TypeVar("Source", contravariant=True)
 
 MAX_FILE_BYTES = 2**30  # 250 megapixels with four channels of 8 bit have 1 GB
-MAX_PIXELS = 250_000_000  # today's phones have 200 megapixels
-MAX_MEGAPIXELS = "FAMILIAR_MAX_MEGAPIXELS"  # environment variable: also processes that load photos get it
-
 _JPEG = b"\xff\xd8\xff"
-_pillow_limit = threading.Lock()
-
-# Pillow's names; "JPEG" includes MPO. HEIC and AVIF are told apart by `container_format`.
-_FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "TIFF", "GIF", "PPM")
 
 # EXIF orientation -> (swap rows and columns first?, flip code of cv2.flip after that, if any)
 _ORIENTATION_TRANSFORMS = {
@@ -54,17 +44,6 @@ _ORIENTATION_TRANSFORMS = {
     7: (True, -1),
     8: (True, 0),
 }
-
-_CHANNELS = {  # descriptions of Pillow's modes
-    "1": "black and white",
-    "L": "gray",
-    "LA": "gray with alpha",
-    "P": "palette",
-    "PA": "palette with alpha",
-    "I": "gray",
-    "F": "gray float",
-}
-_PALETTE_CHANNELS = {"palette": 3, "palette with alpha": 4}  # of the colors, not of the indices
 
 # What Pillow, libheif and OpenCV say if they had too little memory, or were compiled without a decoder. None of them
 # has an exception of its own for it. A broken photo of which they say so too is merely tried again.
@@ -181,24 +160,6 @@ def read_photo_bytes(path: Path) -> bytes:
         raise UnreadablePhoto(f"{path}: {_error_cause(error)}") from error
 
 
-def pixel_limit() -> int:
-    """Return the limit for width x height of photos: of the environment variable, or `MAX_PIXELS`.
-
-    Raises:
-        FamiliarError: the variable is not a number above 0.
-    """
-    megapixels = os.environ.get(MAX_MEGAPIXELS)
-    if megapixels is None:
-        return MAX_PIXELS
-    try:
-        pixels = int(float(megapixels) * 1e6)
-    except (ValueError, OverflowError):
-        pixels = 0
-    if pixels < 1:
-        raise FamiliarError(f"{MAX_MEGAPIXELS}={megapixels}: give a number of megapixels above 0, such as 250")
-    return pixels
-
-
 def is_content_broken(error: FamiliarError) -> bool:
     """Tell whether a photo's content cannot be decoded, by any computer and any version.
 
@@ -213,19 +174,6 @@ def is_content_broken(error: FamiliarError) -> bool:
     return isinstance(error, UnreadablePhoto) and not fails_only_here
 
 
-def detect_format(head: bytes) -> str | None:
-    """Detect the format: "HEIC", else Pillow's name ("JPEG" includes MPO), or None if it is not a photo.
-
-    Args:
-        head: the file's first 16 bytes or more; some AVIF files are told from HEIC only by the first 256.
-    """
-    if (name := container_format(head)) is not None:
-        return name
-    Image.init()
-    head = head[:16].ljust(16, b"\0")  # some plugins read past the end without checking
-    return next((name for name in _FORMATS if (accepts := Image.OPEN[name][1]) is None or accepts(head)), None)
-
-
 def read_header(data: bytes, source: Path | str) -> Header:
     """Read format and size from a file's content.
 
@@ -237,7 +185,7 @@ def read_header(data: bytes, source: Path | str) -> Header:
     try:
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", module=r"PIL\.")  # as in _decode
-            image = _open_header(data)
+            image = open_image(data)
             return Header(str(image.format), image.size)
     except Exception as error:  # as in decode_photo
         raise UnreadablePhoto(f"{source}: {_error_cause(error)}") from error
@@ -258,9 +206,9 @@ def read_metadata(data: bytes, source: Path | str, max_pixels: int | None = None
     try:
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", module=r"PIL\.")  # as in _decode
-            image = _open_header(data)
+            image = open_image(data)
             stored_size_px = image.size
-            _check_pixels(image.size, max_pixels)
+            check_pixels(image.size, max_pixels)
             if image.format == "PNG":
                 image.load()
             orientation = _read_orientation(image.getexif)
@@ -346,16 +294,6 @@ def _decode_complete(data: bytes, source: Path | str, min_side_px: int | None, m
         return _turn_upright(clean.rgb_u8, orientation, source, clean.full_size_px, clean.stored_as)
 
 
-def _check_pixels(size_px: tuple[int, int], max_pixels: int | None, scale: int = 1) -> None:
-    width, height = size_px
-    max_pixels = max_pixels or pixel_limit()
-    if width * height > max_pixels * scale**2:
-        raise FamiliarError(
-            f"{width} x {height} px is more than {max_pixels:,} pixels: scale it down, or allow more megapixels "
-            "(--max-megapixels, in Python max_pixels)"
-        )
-
-
 def _parse_exif(data: bytes) -> Image.Exif:
     exif = Image.Exif()
     exif.load(data)
@@ -364,23 +302,23 @@ def _parse_exif(data: bytes) -> Image.Exif:
 
 def _decode_with_pillow(data: bytes, source: Path | str, min_side_px: int | None, max_pixels: int) -> Photo:
     """Decode with Pillow, which knows every format and tolerates small defects."""
-    image = _open_header(data)
+    image = open_image(data)
     width, height = image.size
     # All coefficients of a progressive JPEG are in memory, whatever it is reduced to.
     is_reduced = image.format in ("JPEG", "MPO") and not image.info.get("progressive")
-    _check_pixels(image.size, max_pixels, jpeg_scale(image.size, min_side_px) if is_reduced else 1)
-    stored_as = _describe_storage(image)
+    check_pixels(image.size, max_pixels, jpeg_scale(image.size, min_side_px) if is_reduced else 1)
+    stored_as = describe_storage(image)
     if min_side_px is not None and image.format in ("JPEG", "MPO"):
         image.draft(None, (min_side_px, min_side_px))
     reduced = image.size != (width, height)
     if image.format == "TIFF":  # whose size Pillow checks only now
-        _ignoring_pillow_limit(image.load_prepare)
+        ignoring_pillow_limit(image.load_prepare)
     image.load()
     if not reduced:
         width, height = image.size
     # EXIF is read only now: a PNG may have it after the pixels, and Pillow turns a TIFF upright by itself.
     # libheif turns a HEIC upright too, and pillow_heif reports it as such.
-    return _turn_upright(_to_rgb_u8(image), _read_orientation(image.getexif), source, (width, height), stored_as)
+    return _turn_upright(to_rgb_u8(image), _read_orientation(image.getexif), source, (width, height), stored_as)
 
 
 def _turn_upright(
@@ -399,101 +337,12 @@ def _turn_upright(
     return Photo(rgb_u8, source, full_size_px, stored_as)
 
 
-def _open_header(data: bytes) -> ImageFile.ImageFile:
-    """Read the header with Pillow's plugin for the format; the pixels are not decoded yet.
-
-    `Image.open` is not used, because it has a global pixel limit of its own and tries every plugin.
-    """
-    if not data:
-        raise ValueError("the file is empty")
-    if (reason := reason_unread(data)) is not None:
-        raise ValueError(reason)
-    if (format_name := detect_format(data)) is None:
-        raise ValueError("not a photo (supported: JPEG, HEIC, AVIF, PNG, WebP, BMP, TIFF, GIF, PPM)")
-    if format_name in ("HEIC", "AVIF"):
-        check_complete(data)
-    if format_name == "HEIC":
-        return open_heic(io.BytesIO(data))
-    Image.init()
-    image = _ignoring_pillow_limit(lambda: Image.OPEN[format_name][0](io.BytesIO(data), ""))
-    if format_name == "AVIF":
-        image.info.pop("xmp", None)  # only the container's rotation counts, which Pillow reports as EXIF
-    _reject_planar_16_bit_tiff(image)
-    return image
-
-
-def _ignoring_pillow_limit(work: Callable[[], T]) -> T:
-    """Call Pillow without its limit of pixels, which is one for all of its users, and restored at once."""
-    try:
-        return work()
-    except Image.DecompressionBombError:
-        with _pillow_limit:
-            limit, Image.MAX_IMAGE_PIXELS = Image.MAX_IMAGE_PIXELS, None
-            try:
-                return work()
-            finally:
-                Image.MAX_IMAGE_PIXELS = limit
-
-
-def _reject_planar_16_bit_tiff(image: ImageFile.ImageFile) -> None:
-    """Refuse a TIFF of separate 16-bit planes: Pillow and OpenCV read it as noise, without an error."""
-    if image.format != "TIFF":
-        return
-    tags = image.tag_v2  # pyright: ignore[reportAttributeAccessIssue]
-    planar = tags.get(284, 1) == 2 and tags.get(277, 1) > 1  # PlanarConfiguration, SamplesPerPixel
-    if planar and max(tags.get(258, (1,))) > 8:  # BitsPerSample
-        raise FamiliarError("a TIFF of separate 16-bit planes is not read: convert to JPEG")
-
-
-def _describe_storage(image: ImageFile.ImageFile) -> str:
-    """Describe format and channels by the header alone: decoding may change the mode."""
-    # Pillow decodes 16-bit colors to 8 bit; then only the raw mode of its decoder shows the depth.
-    deep = any(";16" in mode for mode in (image.mode, *(str(tile.args) for tile in image.tile)))
-    bits = 16 if deep else image.info.get("bit_depth", 8)  # the latter only of HEIC
-    base = image.mode.partition(";")[0]
-    return f"{image.format} {_CHANNELS.get(base, base)}{f' {bits} bit' if bits > 8 else ''}"
-
-
-def stored_channels(stored_as: str) -> int:
-    """Return the number of channels of a photo by its `Photo.stored_as`.
-
-    >>> [stored_channels(text) for text in ("JPEG gray", "PNG RGB 16 bit", "JPEG CMYK", "GIF palette")]
-    [1, 3, 4, 3]
-    """
-    channels = re.sub(r" \d+ bit$", "", stored_as.partition(" ")[2])
-    mode = next((mode for mode, described in _CHANNELS.items() if described == channels), channels)
-    return _PALETTE_CHANNELS.get(channels) or Image.getmodebands(mode)
-
-
 def _read_orientation(read_exif: Callable[[], Image.Exif]) -> int:
     try:
         orientation = read_exif().get(ExifTags.Base.Orientation, 1)
     except Exception:  # a photo with broken metadata is still usable
         return 1
     return orientation if orientation in _ORIENTATION_TRANSFORMS else 1
-
-
-def _to_rgb_u8(image: Image.Image) -> UInt8[np.ndarray, "h w 3"]:
-    if image.mode == "F" or image.mode.startswith("I"):
-        return cv2.cvtColor(_scale_deep_gray_u8(np.asarray(image)), cv2.COLOR_GRAY2RGB)
-    if image.has_transparency_data:
-        with_alpha = image.convert("RGBA")
-        image = Image.new("RGB", image.size, "white")
-        image.paste(with_alpha, mask=with_alpha)
-    return np.array(image if image.mode == "RGB" else image.convert("RGB"))  # a copy in any case
-
-
-def _scale_deep_gray_u8(values: np.ndarray) -> UInt8[np.ndarray, "h w"]:
-    """Scale gray of more than 8 bit to 8 bit; negative and non-finite values become black.
-
-    Integers have a full scale of 65535. For floats it is unknown, so it is the first of 1, 255 and 65535 that no value
-    exceeds, or else the highest value.
-    """
-    full_scales = (1, 255, 65535) if values.dtype.kind == "f" else (65535,)
-    gray = np.nan_to_num(values.astype(np.float32), posinf=0.0, neginf=0.0).clip(min=0)
-    highest = float(gray.max())
-    full_scale = next((scale for scale in full_scales if highest <= scale), highest)
-    return (gray * (255 / full_scale) + 0.5).astype(np.uint8)
 
 
 def _error_cause(error: Exception) -> str:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from familiar.core.errors import FamiliarError
 from familiar.core.files import absolute_path
-from familiar.photos.decoding import pixel_limit
+from familiar.photos.opening import pixel_limit
 from familiar.web.access_token import check_token, read_token_file
 
 MB = 1_000_000

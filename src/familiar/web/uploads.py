@@ -22,8 +22,9 @@ from familiar.core.files import fsync_directory, make_folder, remove_unfinished_
 from familiar.core.gallery_types import SkippedPhoto
 from familiar.core.terminal_text import printable
 from familiar.gallery import Gallery
-from familiar.photos.decoding import detect_format, read_header
+from familiar.photos.decoding import read_header
 from familiar.photos.listing import find_photos
+from familiar.photos.opening import detect_format
 from familiar.web.errors import HttpProblem
 from familiar.web.settings import MB, Limits
 

@@ -17,7 +17,8 @@ from familiar.core.files import make_folder, write_atomically
 from familiar.datasets.folders import IdentityTable, PhotoRef, open_photo
 from familiar.datasets.shards.scanning import SUFFIXES, ShardPhoto
 from familiar.datasets.shards.tar import INDEX_SUFFIX
-from familiar.photos.decoding import detect_format, read_photo_bytes
+from familiar.photos.decoding import read_photo_bytes
+from familiar.photos.opening import detect_format
 
 PACK_STREAM = 7  # separates these random draws from others that use the same seed
 ROWS_PER_GROUP = 256  # of a Parquet file: the least that is read for one photo

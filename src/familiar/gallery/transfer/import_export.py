@@ -3,14 +3,15 @@
 import contextlib
 import csv
 import io
+import logging
 import math
 import os
 import re
 import shutil
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain, groupby
+from itertools import chain, groupby, takewhile
 from pathlib import Path
 
 from familiar.core.csv_rows import read_rows
@@ -25,7 +26,9 @@ from familiar.core.types import Box
 from familiar.gallery.edits.corrections import Individual, assign
 from familiar.gallery.store.photo_paths import CHANGED, file_sha256, photos_at_path, require_sha256
 from familiar.gallery.store.store import Store
-from familiar.photos.listing import find_photos
+from familiar.photos.listing import EXCLUDED, Exclusion, describe_counts, find_photos, folder_kind
+
+log = logging.getLogger(__name__)
 
 BOX = ("left_px", "top_px", "right_px", "bottom_px")
 COLUMNS = ("path", *BOX, "face", "identity", "name", "species", "by_user", "sha256")
@@ -151,13 +154,19 @@ def _read_content(path: str) -> bytes | UnreadablePhoto | None:
         return error
 
 
-def import_folders(store: Store, root: Path) -> ImportResult:
+def import_folders(store: Store, root: Path, exclude: Sequence[str] = ()) -> ImportResult:
     """Assign faces to identities as folders ROOT/IDENTITY/PHOTO say, as one decision.
 
     A folder called as `export_folders` calls that of a species, such as cats, has the folders of identities in it.
     Photos are identified by their content; one that does not show exactly one face is skipped. A folder called #12 or
     the like is an identity without a name. One called as `export_folders` calls that of a name which no file system
-    accepts, such as AC_DC for AC/DC, is that identity's. Of two folders with the same photo the first counts.
+    accepts, such as AC_DC for AC/DC, is that identity's. Of two folders with the same photo the first counts. Folders
+    of systems and hidden ones are no identities; how many photos are passed over is logged.
+
+    Args:
+        store: to write to.
+        root: of the folders.
+        exclude: patterns of files and folders to leave out, as for `find_photos`.
 
     Raises:
         BadDataset: there are no such folders; nothing is imported.
@@ -165,6 +174,7 @@ def import_folders(store: Store, root: Path) -> ImportResult:
     photos = _PhotoLookup.load(store)
     with store.read() as repository:
         species_folders = {str(_species_folder(species)) for species in repository.identities.species().values()}
+    exclusion, passed_over = Exclusion(exclude), Counter[str]()
     folders = [each for folder in _list_folders(root) for each in _identity_folders(folder, species_folders)]
     if not folders:
         raise BadDataset(f"{root}: contains no folders; expected {root}/IDENTITY/PHOTO.jpg")
@@ -174,7 +184,7 @@ def import_folders(store: Store, root: Path) -> ImportResult:
     skipped: list[str] = []
     for folder in folders:
         try:
-            label, paths = normalize_name(folder.name), find_photos([folder])
+            label, listed = normalize_name(folder.name), find_photos([folder], passed_over=passed_over)
         except ValueError as error:
             skipped.append(f"{printable(str(folder))}: {error}; rename the folder")
             continue
@@ -182,6 +192,8 @@ def import_folders(store: Store, root: Path) -> ImportResult:
             skipped.append(str(error))
             continue
         label = label_of_folder.get(label, label)
+        paths = [path for path in listed if not _is_excluded(path, root, exclusion)]
+        passed_over[EXCLUDED] += len(listed) - len(paths)
         for path in paths:
             try:
                 faces = photos.faces_with_content_of(path)
@@ -193,6 +205,8 @@ def import_folders(store: Store, root: Path) -> ImportResult:
                     raise Contradiction(f"{path}: is the same photo as {first_path}, which counts; {remedy}")
             except FamiliarError as error:
                 skipped.append(str(error))
+    if +passed_over:
+        log.warning("%s: passed over %s", printable(str(root)), describe_counts(passed_over))
     label_of = {face: label for face, (label, _) in label_and_path.items()}
     return assign_labels(store, label_of, chain(*photos.faces.values()), skipped)
 
@@ -428,15 +442,21 @@ def _parse_row(line: int, cells: Mapping[str, str]) -> _TableRow:
     )
 
 
+def _is_excluded(path: Path, root: Path, exclusion: Exclusion) -> bool:
+    """Tell whether a file or one of the folders between it and the root is left out."""
+    below_root = takewhile(lambda each: each != root, (path, *path.parents))
+    return any(exclusion.matches(str(each), str(root)) for each in below_root)
+
+
 def _identity_folders(folder: Path, species_folders: set[str]) -> list[Path]:
     """Return the folders of a species' folder, else the folder itself."""
     return (_list_folders(folder) if folder.name in species_folders else []) or [folder]
 
 
 def _list_folders(root: Path) -> list[Path]:
-    """List the folders in a folder, sorted, hidden ones left out."""
+    """List the folders in a folder, sorted, without hidden ones and those of systems."""
     try:
-        paths = sorted(path for path in root.iterdir() if not path.name.startswith("."))
+        paths = sorted(path for path in root.iterdir() if folder_kind(str(path)) is None)
     except OSError as error:
         raise BadDataset(f"{root}: cannot be listed ({error.strerror})") from error
     return [path for path in paths if os.path.isdir(path)]  # noqa: PTH112 - `Path.is_dir` may raise

@@ -20,7 +20,7 @@ SAME_BOX = 0.3  # least intersection over union at which a region means a face o
 _REMEDY = "; its names are left out; repair or remove it"
 
 
-def import_xmp(gallery: Gallery, paths: Sequence[Path] = ()) -> ImportResult:
+def import_xmp(gallery: Gallery, paths: Sequence[Path] = (), exclude: Sequence[str] = ()) -> ImportResult:
     """Assign faces to identities as the metadata of their photos names them, as one decision.
 
     Of several files that name one face, the first counts: the sidecar `photo.jpg.xmp`, `photo.xmp`, the photo itself,
@@ -30,6 +30,7 @@ def import_xmp(gallery: Gallery, paths: Sequence[Path] = ()) -> ImportResult:
     Args:
         gallery: to write to.
         paths: photos, and folders of photos; none: all photos of the gallery.
+        exclude: patterns of files and folders in `paths` to leave out, as for `find_photos`.
 
     Returns:
         The counts; skipped are photos that are not in the gallery or have changed since they were enrolled, files that
@@ -43,7 +44,7 @@ def import_xmp(gallery: Gallery, paths: Sequence[Path] = ()) -> ImportResult:
         photos, faces = load_photos(gallery), load_faces(gallery)
     reader = _Reader()
     label_of: dict[int, str] = {}
-    for path in [absolute_path(path) for path in find_photos(paths)] if paths else photos:
+    for path in [absolute_path(path) for path in find_photos(paths, exclude=exclude)] if paths else photos:
         try:
             if path not in photos:
                 raise NotInGallery(f"{path}: no photo of the gallery")

@@ -7,7 +7,7 @@ import click
 
 from familiar.cli.commands.gallery.arguments import folder_argument, open_gallery, open_to_correct
 from familiar.cli.console import list_skipped, note, print_json
-from familiar.cli.options import FILE, json_option, require_parent_folder
+from familiar.cli.options import FILE, exclude_option, json_option, require_parent_folder
 from familiar.core.plural import pluralize
 
 TABLE_SUFFIX = ".csv"
@@ -21,8 +21,9 @@ TABLE_SUFFIX = ".csv"
     is_flag=True,
     help="Import the names in the photos' own metadata. SOURCE are photos or folders. [default: all of the gallery]",
 )
+@exclude_option
 @json_option
-def import_(folder: Path, sources: tuple[Path, ...], xmp: bool, as_json: bool) -> None:
+def import_(folder: Path, sources: tuple[Path, ...], xmp: bool, exclude: tuple[str, ...], as_json: bool) -> None:
     """Import identity labels from a CSV file, from folders, or from the photos' metadata.
 
     SOURCE is a CSV file with the columns path and name (and left_px, top_px, right_px, bottom_px or face, where photos
@@ -41,8 +42,10 @@ def import_(folder: Path, sources: tuple[Path, ...], xmp: bool, as_json: bool) -
 
     if not xmp and len(sources) != 1:
         raise click.UsageError("Give one SOURCE, or --xmp." if sources else "Missing argument 'SOURCE', or --xmp.")
+    if exclude and not any(source.is_dir() for source in sources):
+        raise click.UsageError("--exclude leaves out files of a folder, and no SOURCE is one.")
     with open_to_correct(folder) as gallery:
-        result = import_xmp(gallery, sources) if xmp else gallery.import_labels(sources[0])
+        result = import_xmp(gallery, sources, exclude) if xmp else gallery.import_labels(sources[0], exclude)
     list_skipped(result.skipped)
     if result.skipped and not result.faces:
         raise BadDataset(
