@@ -7,17 +7,20 @@ from typing import Any
 
 import pytest
 from PIL import Image
+from starlette.testclient import TestClient
 
+from familiar import Gallery
 from familiar.datasets.synthetic import SyntheticPhoto
 from familiar.embedding.bundle import load_bundle
 from familiar.embedding.embedder import Embedder
 from familiar.embedding.verification import verify
 from familiar.photos.preprocessing import Preprocessing
+from support.drawn_cats import draw_cats
 from support.random_bundle import random_bundle
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "how-to" / "deploy.md").read_text(encoding="utf-8")
-READ_METADATA, WITH_FAMILIAR, WITHOUT_FAMILIAR = (
+READ_METADATA, WITH_FAMILIAR, SERVICE, WITHOUT_FAMILIAR = (
     textwrap.dedent(block) for block in re.findall(r"```python\n(.*?) *```", PAGE, flags=re.DOTALL)
 )
 
@@ -53,6 +56,23 @@ def test_code_with_familiar_verifies_and_lists_skipped_files(folder: Path, capsy
     assert names["answer"] == verify(folder / "a.jpg", folder / "b.jpg", Embedder(folder / "model.onnx"))
     assert len(names["result"].embeddings) == 2
     assert "notes.txt: not a photo" in capsys.readouterr().out
+
+
+def test_service_answers_uploads(folder: Path):
+    draw_cats(folder / "photos", cats=1, photos=4)
+    with Gallery.create("album") as album:
+        album.enroll("photos")
+        album.name(album.split([str(folder / "photos" / "cat-0" / "0.png")], "Mia").identity, "Mia")
+    names = execute(SERVICE)
+    client = TestClient(names["app"])
+    first, second = ((folder / "photos" / "cat-0" / f"{index}.png").read_bytes() for index in (0, 1))
+    answer = client.post("/same", files={"first": ("a.png", first), "second": ("b.png", second)}).json()
+    assert answer["same"] is True
+    assert client.post("/who", files={"photo": ("a.png", first)}).json() == ["Mia"]
+    refused = client.post("/same", files={"first": ("a.png", first), "second": ("notes.txt", b"no photo")})
+    assert refused.status_code == 422
+    assert refused.json()["detail"].startswith("notes.txt: not a photo")
+    names["album"].close()
 
 
 def test_code_without_familiar_matches_verify_photos(folder: Path, capsys: pytest.CaptureFixture[str]):

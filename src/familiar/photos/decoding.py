@@ -94,9 +94,9 @@ def load_photo(source: PhotoSource, *, min_side_px: int | None = None, max_pixel
     CMYK is converted without its color profile.
 
     Args:
-        source: a path, whose suffix does not matter; the bytes of an image file; a file that is open in binary mode,
-            such as an upload's, which is read from its beginning; uint8 pixels (h, w, 3), upright and in RGB (OpenCV's
-            are in BGR); or a photo that is loaded already.
+        source: a path, whose suffix does not matter; the bytes of an image file; a file that is open in binary mode, or
+            an upload of FastAPI, Flask or Django, which are read from their beginning; uint8 pixels (h, w, 3), upright
+            and in RGB (OpenCV's are in BGR); or a photo that is loaded already.
         min_side_px: a much larger JPEG is decoded at 1/2, 1/4 or 1/8 of its size, the smallest whose short side still
             has this many pixels; other formats are always decoded at full size. None: full size.
         max_pixels: limit for width x height as decoded, checked by the header before any pixel is decoded: a JPEG that

@@ -13,15 +13,26 @@ from familiar.core.types import Photo
 
 
 class PhotoFile(Protocol):
-    """A file that is open in binary mode, such as an upload's."""
+    """A file that is open in binary mode."""
 
     def read(self, size: int = -1, /) -> bytes:
         """Return the bytes that follow, at most `size`."""
         ...
 
 
-PhotoSource: TypeAlias = Path | str | bytes | bytearray | memoryview | PhotoFile | UInt8[np.ndarray, "h w 3"] | Photo
-"""A path, the bytes of an image file, a file that is open in binary mode, pixels in RGB, or a photo that is loaded."""
+class PhotoUpload(Protocol):
+    """A file that a browser sent, such as an `UploadFile` of FastAPI and Starlette."""
+
+    @property
+    def file(self) -> PhotoFile:
+        """Its content."""
+        ...
+
+
+PhotoSource: TypeAlias = (
+    Path | str | bytes | bytearray | memoryview | PhotoFile | PhotoUpload | UInt8[np.ndarray, "h w 3"] | Photo
+)
+"""A path, the bytes of an image file, a file that is open in binary mode, an upload, pixels in RGB, or a photo."""
 
 
 def photo_name(source: Any) -> Path | str:
@@ -51,7 +62,7 @@ def read_content(source: Any, max_bytes: int) -> bytes:
 
     Raises:
         OSError: the file cannot be read.
-        TypeError: it is neither bytes nor a file that is open in binary mode and read without `await`.
+        TypeError: it is neither bytes nor a file that is open in binary mode.
     """
     if isinstance(source, bytes | bytearray | memoryview):
         return bytes(source)
@@ -61,8 +72,8 @@ def read_content(source: Any, max_bytes: int) -> bytes:
             "a photo is a path, bytes, a file that is open in binary mode, a uint8 array (h, w, 3) or a Photo, "
             f"not {type(source).__name__}"
         )
-    if inspect.iscoroutinefunction(read):  # FastAPI's and Starlette's UploadFile
-        raise TypeError(f"{photo_name(source)}: its read() has to be awaited; give the bytes, or the upload's .file")
+    if inspect.iscoroutinefunction(read):  # of a `PhotoUpload`
+        return read_content(source.file, max_bytes)
     if getattr(source, "closed", False):
         raise TypeError(f"{photo_name(source)}: is closed already")
     with contextlib.suppress(AttributeError, OSError):  # of a stream
