@@ -9,9 +9,8 @@ A photo without a face has no row. `familiar evaluate` divides each column of nu
 - `sharpness`: standard deviation of the Laplacian of the crop at 112 px, where it does not depend on the face's size.
 - `face_share`: longer side of the box, in shorter sides of the photo: about 1 in a close-up, less where a pet is shown
   with its body.
-- `eye_distance_px`, and `turn`: by how many distances of the eyes the nose is off their middle. Only of faces with
-  landmarks.
-- `view`: of pets, `front` with landmarks, `profile` without.
+- `eye_distance_px`, and `turn`: by how many distances of the eyes the nose is off their middle. Only of people: the
+  landmarks of pets do not follow a turned head.
 """
 
 import argparse
@@ -26,7 +25,7 @@ from familiar.datasets import DataSpec
 from familiar.photos.preprocessing import Preprocessing
 
 SIDE_PX = 112
-COLUMNS = ("photo", "brightness", "sharpness", "face_share", "eye_distance_px", "turn", "view")
+COLUMNS = ("photo", "brightness", "sharpness", "face_share", "eye_distance_px", "turn")
 
 
 def main() -> None:
@@ -53,13 +52,12 @@ def measure(photo: Photo, face: Face) -> list[str]:
     left, top, right, bottom = face.box_xyxy_px
     share = max(right - left, bottom - top) / min(photo.size_px)
     values = [f"{gray.mean():.1f}", f"{cv2.Laplacian(gray, cv2.CV_32F).std():.2f}", f"{share:.3f}"]
-    is_pet = face.label in ("cat", "dog")
-    if face.landmarks_px is None:
-        return [*values, "", "", "profile" if is_pet else ""]
+    if face.landmarks_px is None or face.label != "person":
+        return [*values, "", ""]
     left_eye, right_eye, nose = face.landmarks_px[:3]
     between, distance = (left_eye + right_eye) / 2, float(np.linalg.norm(right_eye - left_eye))
     turn = abs(float((nose - between) @ (right_eye - left_eye))) / distance**2
-    return [*values, f"{distance:.1f}", f"{turn:.3f}", "front" if is_pet else ""]
+    return [*values, f"{distance:.1f}", f"{turn:.3f}"]
 
 
 if __name__ == "__main__":
