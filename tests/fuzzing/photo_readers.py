@@ -121,7 +121,8 @@ def _prepare_sidecars(folder: Path) -> Read:
 
 
 def _prepare_jpeg_packets(_: Path) -> Read:
-    from familiar.integrations.xmp.jpeg import differs_only_in_packet, read_extended_packet, read_packet, replace_packet
+    from familiar.integrations.xmp.jpeg import read_extended_packet, read_packet, replace_packet
+    from support.jpeg_segments import differs_only_in_packet
 
     def read(data: bytes) -> None:
         read_packet(data)

@@ -22,12 +22,13 @@ from .store.photos import PhotoRow
 from .store.space import Space
 from .transfer.backup import BackupResult, RestoreResult
 from .transfer.check import CheckResult
-from .transfer.import_export import ExportResult, ImportResult
+from .transfer.import_export import SAME_BOX, ExportResult, ImportResult
 from .transfer.migrate import MigrationResult
 from .transfer.repair import RepairResult
 
 __all__ = [
     "NO_IDENTITY",
+    "SAME_BOX",
     "STATE_PATTERN",
     "SUMMARY_FACES",
     "BackupResult",

@@ -11,11 +11,11 @@ from PIL import Image
 from familiar.core.errors import BadMetadata
 from familiar.integrations.xmp.jpeg import (
     MAX_PACKET_BYTES,
-    differs_only_in_packet,
     read_extended_packet,
     read_packet,
     replace_packet,
 )
+from support.jpeg_segments import differs_only_in_packet
 
 NUMBER = "0123456789ABCDEF0123456789ABCDEF"
 

@@ -33,7 +33,7 @@ log = logging.getLogger(__name__)
 BOX = ("left_px", "top_px", "right_px", "bottom_px")
 COLUMNS = ("path", *BOX, "face", "identity", "name", "species", "by_user", "sha256")
 _MISSING = "missing"
-SAME_BOX = 0.3  # least intersection over union at which a box of the table means a face of the gallery
+SAME_BOX = 0.3  # least intersection over union at which a box of a table or file means a face
 
 
 @dataclass(frozen=True)

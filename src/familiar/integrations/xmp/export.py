@@ -20,11 +20,10 @@ from familiar.core.files import (
 )
 from familiar.gallery import GalleryFace, PhotoRow
 from familiar.integrations.xmp.content import PhotoContent, load_faces, load_photos, read_photo
-from familiar.integrations.xmp.jpeg import differs_only_in_packet, is_jpeg, read_packet, replace_packet
+from familiar.integrations.xmp.jpeg import is_jpeg, replace_packet
 from familiar.integrations.xmp.packet import add_names, has_added_names, has_names
 from familiar.integrations.xmp.regions import Region, stored_box
-from familiar.integrations.xmp.sidecars import MetadataFolders, read_limited
-from familiar.photos import read_metadata
+from familiar.integrations.xmp.sidecars import SUFFIX, MetadataFolders, read_limited
 
 _PEOPLE = (None, "person")  # species whose faces are of the type "Face"; those of animals are of the type "Pet"
 _HEAD_BYTES = 2**18  # of a JPEG that shows nobody known, in which a packet that was written earlier is looked for
@@ -102,7 +101,7 @@ class _Export:
                 # A sidecar with names of an earlier export would contradict the photo.
                 self._write_sidecars(sidecars, regions, content)
             else:
-                self._write_sidecars(sidecars or [self._folders.new_sidecar(path)], regions, content, create=True)
+                self._write_sidecars(sidecars or [path.with_name(path.name + SUFFIX)], regions, content, create=True)
             self.counts.update(photos=bool(regions), faces=len(regions))
         else:  # it shows nobody known by now: remove the names that earlier exports wrote
             self._write_sidecars(sidecars, [], None)
@@ -173,33 +172,21 @@ class _Export:
         except BadMetadata as error:
             self.not_in_place.append(f"{photo.path}: {error}")
             return False
-        self._replace_photo(photo, content, data, changed)
+        self._replace_photo(photo, data)
         return True
 
-    def _replace_photo(self, photo: PhotoRow, content: PhotoContent, data: bytes, packet: bytes | None) -> None:
-        """Write, check and replace a photo's file, and record its new content in the gallery.
+    def _replace_photo(self, photo: PhotoRow, data: bytes) -> None:
+        """Replace a photo's file, and record its new content in the gallery.
 
         If the process is killed in between, the next `enroll` finds an edited photo with the same faces.
         """
         file = real_path(photo.path)  # a link stays one
         self._prepare(file)
 
-        def check(written: Path) -> None:
-            copy = written.read_bytes()
-            metadata = read_metadata(copy, written)
-            is_right = (
-                read_packet(copy) == packet
-                and differs_only_in_packet(content.data, copy)
-                and metadata.orientation == content.metadata.orientation
-                and metadata.stored_size_px == content.metadata.stored_size_px
-            )
-            if not is_right:
-                raise CannotWrite(f"{written}: was not written as it should be; the photo is left as it is")
+        def replace() -> Path:
             if content_sha256(file) != photo.sha256:
                 raise CannotWrite(f"{photo.path}: was changed meanwhile by another program; {_LEFT}; try again")
-
-        def replace() -> Path:
-            write_atomically(file, data, keep_attributes=True, check=check)
+            write_atomically(file, data, keep_attributes=True)
             return file
 
         try:

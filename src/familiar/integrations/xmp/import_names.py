@@ -10,13 +10,12 @@ from familiar import FamiliarError, Gallery, find_photos
 from familiar.core.errors import BadMetadata, Contradiction, NotInGallery
 from familiar.core.files import absolute_path
 from familiar.core.names import unify_spelling
-from familiar.gallery import GalleryFace, ImportResult
+from familiar.gallery import SAME_BOX, GalleryFace, ImportResult
 from familiar.integrations.xmp.content import PhotoContent, load_faces, load_photos, read_photo
-from familiar.integrations.xmp.packet import has_named_regions, read_raw_regions, read_regions
+from familiar.integrations.xmp.packet import has_named_regions, read_regions
 from familiar.integrations.xmp.regions import Region, upright_box_px
 from familiar.integrations.xmp.sidecars import MetadataFolders, Sidecar, read_limited
 
-SAME_BOX = 0.3  # least intersection over union at which a region means a face of the gallery, as for tables
 _REMEDY = "; its names are left out; repair or remove it"
 
 
@@ -131,7 +130,7 @@ class _Reader:
             if sidecar.owner == "photo":
                 return self._regions(f"{sidecar.path}: ", packet, size_px)
             with self._skip_bad(f"{sidecar.path}: ", f"; it {sidecar.reason}"):
-                return read_raw_regions(packet, size_px, orientation)
+                return read_regions(packet, size_px, turned_as=orientation)
         return []
 
     def _regions(self, description: str, packet: bytes, size_px: tuple[int, int]) -> list[Region]:

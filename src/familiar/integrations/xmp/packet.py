@@ -9,10 +9,9 @@ Whatever this program adds is marked in a namespace of its own, so that it can b
 the packet as other programs left it, and then adds the names there are now. Everything else stays as it is.
 """
 
-import copy
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import PurePath
+from xml.dom.minidom import Element
 
 from familiar.core.errors import BadMetadata
 from familiar.core.names import unify_spelling
@@ -21,7 +20,9 @@ from familiar.integrations.xmp.rdf import (
     DIGIKAM_URI,
     LIGHTROOM_URI,
     MARKER_URI,
+    MP_REGION_URI,
     MWG_URI,
+    copy_of,
     field_element,
     field_text,
     fill_list,
@@ -30,17 +31,16 @@ from familiar.integrations.xmp.rdf import (
     list_items,
     make_item,
     new_document,
+    remove,
     remove_declarations,
-    remove_item,
-    remove_property,
     resources_of,
     set_field,
+    text_of,
 )
 from familiar.integrations.xmp.regions import Region
-from familiar.integrations.xmp.xml_tree import Element, parse_xml, write_xml
+from familiar.integrations.xmp.xml_text import parse_xml, write_xml
 from familiar.integrations.xmp.xmp_regions import (
     ADDED,
-    MP_REGION_URI,
     MP_URI,
     add_regions,
     check_proportions,
@@ -50,8 +50,6 @@ from familiar.integrations.xmp.xmp_regions import (
 )
 
 _NOTE = "http://ns.adobe.com/xmp/note/"
-_PHOTOSHOP = "http://ns.adobe.com/photoshop/1.0/"
-_CAMERA_RAW = "http://ns.adobe.com/camera-raw-settings/1.0/"
 
 
 @dataclass(frozen=True)
@@ -84,38 +82,25 @@ _KEYWORDS = (
 )
 
 
-def read_regions(packet: bytes, stored_size_px: tuple[int, int]) -> list[Region]:
+def read_regions(packet: bytes, stored_size_px: tuple[int, int], *, turned_as: int | None = None) -> list[Region]:
     """Read the regions of faces and pets, MWG's before Microsoft's; those without a name too.
 
     Args:
         packet: the XMP packet or sidecar.
         stored_size_px: of the photo before it is turned upright.
+        turned_as: in the sidecar of a raw file for a photo of the same picture: the photo's EXIF orientation.
 
     Raises:
-        BadMetadata: it is not XMP, or its regions are for a photo of other proportions, such as before a crop.
+        BadMetadata: it is not XMP, or its regions are for a photo of other proportions, such as before a crop; or a raw
+            file's do not say that they are for a photo of these, turned as this one.
     """
     resources = resources_of(parse_xml(packet))
     mwg = [region for _, region in iterate_regions(resources, MWG_URI)]
-    if mwg:
+    regions = mwg + [region for _, region in iterate_regions(resources, MP_REGION_URI)]
+    if turned_as is None and mwg:
         check_proportions(resources, stored_size_px)
-    return mwg + [region for _, region in iterate_regions(resources, MP_REGION_URI)]
-
-
-def read_raw_regions(packet: bytes, stored_size_px: tuple[int, int], orientation: int) -> list[Region]:
-    """Read the regions of a raw file's sidecar for a photo of the same picture, as `read_regions` does.
-
-    Args:
-        packet: the sidecar.
-        stored_size_px: of the photo before it is turned upright.
-        orientation: of the photo, by EXIF.
-
-    Raises:
-        BadMetadata: it is not XMP, or has names and does not say that they are for a photo of these proportions that
-            is turned as this one.
-    """
-    resources = resources_of(parse_xml(packet))
-    regions = [region for uri in (MWG_URI, MP_REGION_URI) for _, region in iterate_regions(resources, uri)]
-    if any(region.name for region in regions) and not has_same_frame(resources, stored_size_px, orientation):
+    is_named = any(region.name for region in regions)
+    if turned_as is not None and is_named and not has_same_frame(resources, stored_size_px, turned_as):
         raise BadMetadata("its regions are not known to be for a photo of these proportions, turned as this one")
     return regions
 
@@ -128,20 +113,6 @@ def has_named_regions(packet: bytes) -> bool:
     """
     resources = resources_of(parse_xml(packet))
     return any(region.name for uri in (MWG_URI, MP_REGION_URI) for _, region in iterate_regions(resources, uri))
-
-
-def read_owner_suffix(packet: bytes) -> str | None:
-    """Return the suffix of the file that a sidecar says it belongs to, in lower case with its point.
-
-    Raises:
-        BadMetadata: it is not XMP.
-    """
-    for resource in resources_of(parse_xml(packet)):
-        if suffix := field_text(resource, _PHOTOSHOP, "SidecarForExtension"):
-            return "." + suffix.strip().lower().removeprefix(".")
-        if name := field_text(resource, _CAMERA_RAW, "RawFileName"):
-            return PurePath(name.strip()).suffix.lower() or None
-    return None
 
 
 def has_added_names(packet: bytes) -> bool:
@@ -202,7 +173,8 @@ def has_names(packet: bytes) -> bool:
 
 def _add_keywords(resources: Sequence[Element], keywords: _KeywordList, names: Sequence[str]) -> None:
     """Add the names that a list of keywords lacks, and mark them."""
-    present = {unify_spelling(item.text) for item in list_items(find_property(resources, keywords.uri, keywords.name))}
+    items = list_items(find_property(resources, keywords.uri, keywords.name))
+    present = {unify_spelling(text_of(item)) for item in items}
     texts = dict.fromkeys(keywords.keyword(name) for name in names)
     _append_marked(resources, keywords, [make_item(text) for text in texts if text not in present])
 
@@ -210,7 +182,7 @@ def _add_keywords(resources: Sequence[Element], keywords: _KeywordList, names: S
 def _append_marked(resources: Sequence[Element], keywords: _KeywordList, items: Sequence[Element]) -> None:
     """Append keywords to a list, and to that of those which were added."""
     if items:
-        marked = [make_item(item.text) for item in items]
+        marked = [make_item(text_of(item)) for item in items]
         fill_list(resources, keywords.uri, keywords.name, keywords.container, items)
         fill_list(resources, MARKER_URI, keywords.marker, "Bag", marked)
 
@@ -223,20 +195,20 @@ def _restore(resources: Sequence[Element]) -> bool:
         if marked is not None:
             restored = True
             prop = find_property(resources, keywords.uri, keywords.name)
-            _take_back_keywords(resources, prop, [item.text for item in list_items(marked)])
-            remove_property(resources, marked)
+            _take_back_keywords(prop, list(map(text_of, list_items(marked))))
+            remove(marked)
     for resource in resources:
         remove_declarations(resource, MARKER_URI)
     return restored
 
 
-def _take_back_keywords(resources: Sequence[Element], prop: Element | None, texts: Sequence[str]) -> None:
+def _take_back_keywords(prop: Element | None, texts: Sequence[str]) -> None:
     for text in texts:
-        item = next((item for item in list_items(prop) if item.text == text), None)
+        item = next((item for item in list_items(prop) if text_of(item) == text), None)
         if item is not None:
-            remove_item(prop, item)
+            remove(item)
     if prop is not None and not list_items(prop):
-        remove_property(resources, prop)
+        remove(prop)
 
 
 def _restored_resources(packet: bytes) -> list[Element]:
@@ -253,12 +225,13 @@ def _copy_lists(sources: Sequence[Element], resources: Sequence[Element]) -> Non
     """Copy the lists that are missing in a sidecar from the packet in its photo; the copies count as added."""
     regions = find_property(sources, MWG_URI, "Regions")
     if regions is not None and find_property(resources, MWG_URI, "Regions") is None:
-        regions = copy.deepcopy(regions)
-        for item in list_items(field_element(regions, MWG_URI, "RegionList")):
-            set_field(item, MARKER_URI, ADDED, "True", "familiar")
-        if list_items(field_element(regions, MWG_URI, "RegionList")):
-            resources[0].children.append(regions)
+        regions = copy_of(regions)
+        items = list_items(field_element(regions, MWG_URI, "RegionList"))
+        for item in items:
+            set_field(item, MARKER_URI, ADDED, "True")
+        if items:
+            resources[0].appendChild(regions)
     for keywords in _KEYWORDS:
         items = list_items(find_property(sources, keywords.uri, keywords.name))
         if items and find_property(resources, keywords.uri, keywords.name) is None:
-            _append_marked(resources, keywords, copy.deepcopy(items))
+            _append_marked(resources, keywords, list(map(copy_of, items)))

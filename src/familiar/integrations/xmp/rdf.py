@@ -1,9 +1,10 @@
 """RDF as XMP packets contain it: properties, structures and lists, each in the notations that RDF allows."""
 
 from collections.abc import Sequence
+from xml.dom.minidom import Document, Element, Text
 
 from familiar.core.errors import BadMetadata
-from familiar.integrations.xmp.xml_tree import Attribute, Document, Element, Markup
+from familiar.integrations.xmp.xml_text import XMLNS_URI, parse_xml
 
 MARKER_URI = "urn:familiar-faces:names:1.0/"
 MWG_URI = "http://www.metadataworkinggroup.com/schemas/regions/"
@@ -12,6 +13,7 @@ DIMENSIONS_URI = "http://ns.adobe.com/xap/1.0/sType/Dimensions#"
 DC_URI = "http://purl.org/dc/elements/1.1/"
 DIGIKAM_URI = "http://www.digikam.org/ns/1.0/"
 LIGHTROOM_URI = "http://ns.adobe.com/lightroom/1.0/"
+MP_REGION_URI = "http://ns.microsoft.com/photo/1.2/t/Region#"
 _X = "adobe:ns:meta/"
 _RDF = "http://www.w3.org/1999/02/22-rdf-syntax-ns#"
 PREFIXES = {
@@ -24,17 +26,54 @@ PREFIXES = {
     DC_URI: "dc",
     DIGIKAM_URI: "digiKam",
     LIGHTROOM_URI: "lr",
+    MP_REGION_URI: "MPReg",
 }
 """Of each namespace of the elements that are made: the usual prefix."""
 
 
+_EMPTY = f"""<?xpacket begin="\ufeff" id="W5M0MpCehiHzreSzNTczkc9d"?><x:xmpmeta xmlns:x="{_X}">\
+<rdf:RDF xmlns:rdf="{_RDF}"><rdf:Description rdf:about=""/></rdf:RDF></x:xmpmeta><?xpacket end="w"?>"""
+_FACTORY = Document()
+
+
 def new_document() -> Document:
     """Make an XMP packet without properties."""
-    description = make_element(_RDF, "Description")
-    description.attributes.append(Attribute("rdf", _RDF, "about", ""))
-    root = make_element(_X, "xmpmeta", make_element(_RDF, "RDF", description))
-    begin, end = (Markup(f"<?xpacket {text}?>") for text in ('begin="\ufeff" id="W5M0MpCehiHzreSzNTczkc9d"', 'end="w"'))
-    return Document([begin], root, [end])
+    return parse_xml(_EMPTY.encode())
+
+
+def elements(parent: Element) -> list[Element]:
+    """Return the elements among the children."""
+    return [child for child in parent.childNodes if isinstance(child, Element)]
+
+
+def find(parent: Element, uri: str, name: str) -> Element | None:
+    """Return the first child element with a name."""
+    return next((each for each in elements(parent) if (each.namespaceURI, each.localName) == (uri, name)), None)
+
+
+def text_of(element: Element) -> str:
+    """Return the text directly between the tags."""
+    return "".join(child.data for child in element.childNodes if isinstance(child, Text))
+
+
+def set_text(element: Element, text: str) -> None:
+    """Replace all that is between the tags."""
+    for child in list(element.childNodes):
+        element.removeChild(child)
+    element.appendChild(_FACTORY.createTextNode(text))
+
+
+def remove(element: Element) -> None:
+    """Remove an element from its parent."""
+    assert element.parentNode is not None, "no property, item or field is a root"
+    element.parentNode.removeChild(element)
+
+
+def copy_of(element: Element) -> Element:
+    """Copy an element with all that is in it."""
+    copy = element.cloneNode(True)
+    assert copy is not None, "only nodes of other kinds have no copy"
+    return copy
 
 
 def resources_of(document: Document) -> list[Element]:
@@ -43,102 +82,97 @@ def resources_of(document: Document) -> list[Element]:
     Raises:
         BadMetadata: the document is not XMP.
     """
-    root = document.root
-    rdf = root if root.has_name(_RDF, "RDF") else root.find(_RDF, "RDF")
+    root = document.documentElement
+    assert root is not None, "it was parsed"
+    rdf = root if (root.namespaceURI, root.localName) == (_RDF, "RDF") else find(root, _RDF, "RDF")
     if rdf is None:
         raise BadMetadata("is not XMP (it has no element rdf:RDF)")
-    resources = [element for element in rdf.elements if element.has_name(_RDF, "Description")]
-    if not resources:
-        resources = [make_element(_RDF, "Description")]
-        resources[0].attributes.append(Attribute("rdf", _RDF, "about", ""))
-        rdf.children += resources
-    return resources
+    if find(rdf, _RDF, "Description") is None:
+        rdf.appendChild(make_element(_RDF, "Description")).setAttributeNS(_RDF, "rdf:about", "")
+    return [each for each in elements(rdf) if (each.namespaceURI, each.localName) == (_RDF, "Description")]
 
 
 def make_element(uri: str, name: str, *children: "Element | str") -> Element:
     """Make an element with the usual prefix of its namespace."""
-    return Element(PREFIXES[uri], uri, name, children=list(children))
+    element = _FACTORY.createElementNS(uri, f"{PREFIXES[uri]}:{name}")
+    for child in children:
+        element.appendChild(child if isinstance(child, Element) else _FACTORY.createTextNode(child))
+    return element
 
 
 def make_struct(uri: str, name: str, *children: Element) -> Element:
     """Make an element that contains the fields of a structure."""
     struct = make_element(uri, name, *children)
-    struct.attributes.append(Attribute("rdf", _RDF, "parseType", "Resource"))
+    struct.setAttributeNS(_RDF, "rdf:parseType", "Resource")
     return struct
 
 
 def find_property(resources: Sequence[Element], uri: str, name: str) -> Element | None:
     """Return the element of a property, if there is one."""
-    return next((child for resource in resources if (child := resource.find(uri, name)) is not None), None)
-
-
-def remove_property(resources: Sequence[Element], child: Element) -> None:
-    """Remove the element of a property."""
-    for resource in resources:
-        if any(element is child for element in resource.elements):
-            resource.remove(child)
+    return next((child for resource in resources if (child := find(resource, uri, name)) is not None), None)
 
 
 def has_content(resource: Element) -> bool:
     """Whether an `rdf:Description` has any property."""
-    return bool(resource.elements) or any(
-        not attribute.is_declaration and attribute.uri != _RDF for attribute in resource.attributes
-    )
+    others = (each for each in resource.attributes.values() if each.namespaceURI not in (XMLNS_URI, _RDF))
+    return bool(elements(resource)) or any(True for _ in others)
 
 
 def field_nodes(struct: Element) -> list[Element]:
     """Return the elements that the fields of a structure may be in: itself, or an rdf:Description in it."""
-    return [struct, *(child for child in struct.elements if child.has_name(_RDF, "Description"))]
+    inner = find(struct, _RDF, "Description")
+    return [struct] if inner is None else [struct, inner]
 
 
 def field_text(struct: Element, uri: str, name: str) -> str | None:
     """Return the text of a field, which may be an element or an attribute."""
     for node in field_nodes(struct):
-        if (element := node.find(uri, name)) is not None:
-            return element.text
-        if (attribute := node.attribute(uri, name)) is not None:
-            return attribute.value
+        if (element := find(node, uri, name)) is not None:
+            return text_of(element)
+        if node.hasAttributeNS(uri, name):
+            return node.getAttributeNS(uri, name)
     return None
 
 
 def field_element(struct: Element, uri: str, name: str) -> Element | None:
     """Return a field that is a structure or a list."""
-    return next((child for node in field_nodes(struct) if (child := node.find(uri, name)) is not None), None)
+    return next((child for node in field_nodes(struct) if (child := find(node, uri, name)) is not None), None)
 
 
-def set_field(struct: Element, uri: str, name: str, text: str, prefix: str) -> None:
-    """Replace the text of a field, or add it; `prefix` is for a new one."""
+def set_field(struct: Element, uri: str, name: str, text: str) -> None:
+    """Replace the text of a field, or add it."""
     for node in field_nodes(struct):
-        if (element := node.find(uri, name)) is not None:
-            element.children = [text]
-            return
-        if (attribute := node.attribute(uri, name)) is not None:
+        if (element := find(node, uri, name)) is not None:
+            return set_text(element, text)
+        if (attribute := node.getAttributeNodeNS(uri, name)) is not None:
             attribute.value = text
-            return
+            return None
     node = field_nodes(struct)[-1]
-    if node is struct and node.attribute(_RDF, "parseType") is None:  # all its fields are attributes
-        node.attributes.append(Attribute(prefix, uri, name, text))
+    if node.hasAttributeNS(_RDF, "parseType"):  # such an element has no other attributes
+        node.appendChild(make_element(uri, name, text))
     else:
-        node.children.append(Element(prefix, uri, name, children=[text]))
+        node.setAttributeNS(uri, f"{PREFIXES[uri]}:{name}", text)
+    return None
 
 
 def remove_field(struct: Element, uri: str, name: str) -> None:
     """Remove a field of a structure."""
     for node in field_nodes(struct):
-        if (element := node.find(uri, name)) is not None:
-            node.remove(element)
-        node.attributes = [each for each in node.attributes if (each.uri, each.name) != (uri, name)]
+        if (element := find(node, uri, name)) is not None:
+            remove(element)
+        if node.hasAttributeNS(uri, name):
+            node.removeAttributeNS(uri, name)
 
 
 def list_container(prop: Element) -> Element | None:
     """Return the rdf:Bag, rdf:Seq or rdf:Alt of a list."""
-    return next((child for child in prop.elements if child.uri == _RDF and child.name in ("Bag", "Seq", "Alt")), None)
+    return next((each for name in ("Bag", "Seq", "Alt") if (each := find(prop, _RDF, name)) is not None), None)
 
 
 def list_items(prop: Element | None) -> list[Element]:
     """Return the items of a list; none if it is missing."""
     container = None if prop is None else list_container(prop)
-    return [] if container is None else [child for child in container.elements if child.has_name(_RDF, "li")]
+    return [] if container is None else [each for each in elements(container) if each.localName == "li"]
 
 
 def fill_list(resources: Sequence[Element], uri: str, name: str, container: str, items: Sequence[Element]) -> None:
@@ -148,17 +182,15 @@ def fill_list(resources: Sequence[Element], uri: str, name: str, container: str,
         BadMetadata: the property is not a list.
     """
     prop = find_property(resources, uri, name)
-    if prop is None:
-        if any(each.attribute(uri, name) for each in resources):
-            raise BadMetadata(f"{PREFIXES[uri]}:{name} is not a list")
-        prop = make_element(uri, name)
-        resources[0].children.append(prop)
-    if not prop.elements and not prop.text.strip():
-        prop.children = [make_element(_RDF, container)]
-    filled = list_container(prop)
+    if prop is None and not any(each.hasAttributeNS(uri, name) for each in resources):
+        prop = resources[0].appendChild(make_element(uri, name))
+    if prop is not None and not elements(prop) and not text_of(prop).strip():
+        prop.appendChild(make_element(_RDF, container))
+    filled = None if prop is None else list_container(prop)
     if filled is None:
         raise BadMetadata(f"{PREFIXES[uri]}:{name} is not a list")
-    filled.children += items
+    for item in items:
+        filled.appendChild(item)
 
 
 def make_item(text: str) -> Element:
@@ -166,9 +198,9 @@ def make_item(text: str) -> Element:
     return make_element(_RDF, "li", text)
 
 
-def make_bag(*items: Element) -> Element:
+def make_bag() -> Element:
     """Make the container of a list without an order."""
-    return make_element(_RDF, "Bag", *items)
+    return make_element(_RDF, "Bag")
 
 
 def make_struct_item(*fields: Element) -> Element:
@@ -176,15 +208,10 @@ def make_struct_item(*fields: Element) -> Element:
     return make_struct(_RDF, "li", *fields)
 
 
-def remove_item(prop: Element | None, item: Element) -> None:
-    """Remove an item from the list that it is in."""
-    container = None if prop is None else list_container(prop)
-    assert container is not None, "the item comes from the list"
-    container.remove(item)
-
-
 def remove_declarations(element: Element, uri: str) -> None:
     """Remove the declarations of a namespace; where it is used, it is declared again when the tree is written."""
-    element.attributes = [each for each in element.attributes if not each.is_declaration or each.value != uri]
-    for child in element.elements:
+    for attribute in list(element.attributes.values()):
+        if attribute.namespaceURI == XMLNS_URI and attribute.value == uri:
+            element.removeAttributeNode(attribute)
+    for child in elements(element):
         remove_declarations(child, uri)

@@ -12,18 +12,6 @@ from familiar.core.types import Box
 
 SAME_FACE = 0.5  # least intersection over union of two regions that mark one face
 
-# Of each EXIF orientation: swap x and y of the stored photo, then mirror x, then mirror y, to have it upright.
-_TURNS = {
-    1: (False, False, False),
-    2: (False, True, False),
-    3: (False, True, True),
-    4: (False, False, True),
-    5: (True, False, False),
-    6: (True, True, False),
-    7: (True, True, True),
-    8: (True, False, True),
-}
-
 
 @dataclass(frozen=True)
 class Region:
@@ -51,7 +39,7 @@ def upright_box_px(box: Box, stored_size_px: tuple[int, int], orientation: int) 
     >>> tuple(upright_box_px(Box(0.0, 0.25, 0.5, 0.5), (200, 100), 6))
     (50.0, 0.0, 75.0, 100.0)
     """
-    swap, mirror_x, mirror_y = _TURNS[orientation]
+    swap, mirror_x, mirror_y = _turns(orientation)
     width, height = stored_size_px
     if swap:
         box, width, height = _swap_axes(box), height, width
@@ -65,7 +53,7 @@ def stored_box(box_px: Box, stored_size_px: tuple[int, int], orientation: int) -
     Returns:
         The part of the box inside the photo, or None if there is none.
     """
-    swap, mirror_x, mirror_y = _TURNS[orientation]
+    swap, mirror_x, mirror_y = _turns(orientation)
     width, height = stored_size_px[::-1] if swap else stored_size_px
     left, right = (min(max(side / width, 0.0), 1.0) for side in box_px[::2])
     top, bottom = (min(max(side / height, 0.0), 1.0) for side in box_px[1::2])
@@ -73,6 +61,11 @@ def stored_box(box_px: Box, stored_size_px: tuple[int, int], orientation: int) -
         return None
     box = _mirror(Box(left, top, right, bottom), mirror_x, mirror_y)
     return _swap_axes(box) if swap else box
+
+
+def _turns(orientation: int) -> tuple[bool, bool, bool]:
+    """Whether x and y of the stored photo are swapped, then x mirrored, then y, to have it upright."""
+    return orientation >= 5, orientation in (2, 3, 6, 7), orientation in (3, 4, 7, 8)
 
 
 def _swap_axes(box: Box) -> Box:

@@ -1,7 +1,5 @@
 """The files beside photos that may name their faces: XMP sidecars, and Picasa's file in a folder."""
 
-import contextlib
-import errno
 import os
 import unicodedata
 from collections import defaultdict
@@ -10,13 +8,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from familiar.core.errors import BadMetadata, CannotWrite
+from familiar.core.errors import BadMetadata
 from familiar.core.file_names import PHOTO_SUFFIXES
 from familiar.core.files import require_regular_file
 from familiar.integrations.xmp import picasa
-from familiar.integrations.xmp.packet import read_owner_suffix
 from familiar.integrations.xmp.regions import Region
-from familiar.integrations.xmp.xml_tree import MAX_BYTES
+from familiar.integrations.xmp.xml_text import MAX_BYTES
 from familiar.photos import RAW_SUFFIXES, UNREAD_SUFFIXES
 
 SUFFIX = ".xmp"
@@ -49,8 +46,8 @@ class MetadataFolders:
     def sidecars(self, path: Path) -> list[Sidecar]:
         """Return the XMP sidecars that are a photo's or may be, its own first.
 
-        `photo.jpg.xmp` (digiKam, darktable) comes before `photo.xmp` (Lightroom). The latter is that of the photo which
-        it names itself, or else of the raw file called `photo`, or else of the only picture called `photo`.
+        `photo.jpg.xmp` (digiKam, darktable) comes before `photo.xmp` (Lightroom). The latter is that
+        of the raw file called `photo`, or else of the only picture called `photo`.
 
         Raises:
             BadMetadata: the folder cannot be listed.
@@ -64,22 +61,6 @@ class MetadataFolders:
         sidecars = [_find_owner(path.with_name(name), photo, pictures) for name in sorted(names)]
         name_key = _key(path.name)
         return sorted(sidecars, key=lambda each: (_key(each.path.stem) != name_key, each.path.suffix != SUFFIX))
-
-    def new_sidecar(self, path: Path) -> Path:
-        """Return the path of a sidecar to make for a photo.
-
-        It is `photo.xmp` only if `photo.jpg.xmp` is too long for the file system and nothing else is called `photo`.
-
-        Raises:
-            CannotWrite: neither is possible.
-        """
-        by_name, by_stem = (path.with_name(each + SUFFIX) for each in (path.name, path.stem))
-        if not _is_too_long(by_name):
-            return by_name
-        pictures = {path.name, *self._pictures(path)}
-        if len(pictures) > 1 or os.path.lexists(by_stem) or _is_too_long(by_stem):
-            raise CannotWrite(f"{path}: its name is too long for a sidecar, which adds {SUFFIX}; shorten it")
-        return by_stem
 
     def picasa_files(self, path: Path) -> list[Path]:
         """Return Picasa's files in a photo's folder.
@@ -182,9 +163,6 @@ def _possible_owners(sidecar: Path, photo: str, pictures: Sequence[str]) -> list
     if _key(base) != _key(Path(photo).stem):  # it begins with the name of a picture that is not there
         return [base]
     same_case = [name for name in pictures if Path(name).stem == base] or list(pictures)
-    with contextlib.suppress(BadMetadata):  # which is reported when its names are read
-        if (suffix := read_owner_suffix(read_limited(sidecar))) is not None:
-            return [name for name in same_case if _suffix(name) == suffix] or [base + suffix]
     return [name for name in same_case if _suffix(name) in RAW_SUFFIXES] or same_case
 
 
@@ -194,11 +172,3 @@ def _key(name: str) -> str:
 
 def _suffix(name: str) -> str:
     return Path(name).suffix.lower()
-
-
-def _is_too_long(path: Path) -> bool:
-    try:
-        path.lstat()
-    except OSError as error:
-        return error.errno == errno.ENAMETOOLONG
-    return False

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterator, Sequence
+from xml.dom.minidom import Element
 
 from familiar.core.errors import BadMetadata
 from familiar.core.names import unify_spelling
@@ -10,8 +11,8 @@ from familiar.integrations.xmp.rdf import (
     AREA_URI,
     DIMENSIONS_URI,
     MARKER_URI,
+    MP_REGION_URI,
     MWG_URI,
-    PREFIXES,
     field_element,
     field_nodes,
     field_text,
@@ -22,16 +23,13 @@ from familiar.integrations.xmp.rdf import (
     make_element,
     make_struct,
     make_struct_item,
+    remove,
     remove_field,
-    remove_item,
-    remove_property,
     set_field,
 )
 from familiar.integrations.xmp.regions import SAME_FACE, Region
-from familiar.integrations.xmp.xml_tree import Element, declaration
 
 MP_URI = "http://ns.microsoft.com/photo/1.2/"
-MP_REGION_URI = "http://ns.microsoft.com/photo/1.2/t/Region#"
 _TIFF = "http://ns.adobe.com/tiff/1.0/"
 _MP_INFO = "http://ns.microsoft.com/photo/1.2/t/RegionInfo#"
 # Markers in a region: one that was added, and the name that other programs gave to one that was renamed.
@@ -136,7 +134,9 @@ def add_regions(resources: Sequence[Element], regions: Sequence[Region], stored_
     region_list = _region_list_to_fill(resources, stored_size_px)
     renamed = _rename_regions(resources, MWG_URI, regions)
     _rename_regions(resources, MP_REGION_URI, regions)
-    region_list.children += [_new_region(region) for region in regions if region not in renamed]
+    for region in regions:
+        if region not in renamed:
+            region_list.appendChild(_new_region(region))
 
 
 def _region_list_to_fill(resources: Sequence[Element], stored_size_px: tuple[int, int]) -> Element:
@@ -150,12 +150,11 @@ def _region_list_to_fill(resources: Sequence[Element], stored_size_px: tuple[int
             make_element(DIMENSIONS_URI, "unit", "pixel"),
         )
         prop = make_struct(MWG_URI, "Regions", dimensions)
-        prop.attributes += [declaration(PREFIXES[uri], uri) for uri in (AREA_URI, DIMENSIONS_URI, MARKER_URI)]
-        resources[0].children.append(prop)
+        resources[0].appendChild(prop)
     region_list = field_element(prop, MWG_URI, "RegionList")
     if region_list is None:
         region_list = make_element(MWG_URI, "RegionList", make_bag())
-        field_nodes(prop)[-1].children.append(region_list)
+        field_nodes(prop)[-1].appendChild(region_list)
     container = list_container(region_list)
     if container is None:
         raise BadMetadata("mwg-rs:RegionList is not a list")
@@ -180,8 +179,8 @@ def _rename_regions(resources: Sequence[Element], uri: str, regions: Sequence[Re
         element, other = existing[old]
         if unify_spelling(other.name) != regions[new].name:
             former = field_text(element, uri, _NAME_FIELD[uri]) or ""
-            set_field(element, MARKER_URI, _FORMER_NAME, former, "familiar")
-            set_field(element, uri, _NAME_FIELD[uri], regions[new].name, "mwg-rs" if uri == MWG_URI else "MPReg")
+            set_field(element, MARKER_URI, _FORMER_NAME, former)
+            set_field(element, uri, _NAME_FIELD[uri], regions[new].name)
     return list(renamed.values())
 
 
@@ -206,19 +205,18 @@ def restore_regions(resources: Sequence[Element]) -> bool:
     """Remove the regions that were added, and give renamed ones their former names; return whether there were any."""
     restored = False
     for uri in (MWG_URI, MP_REGION_URI):
-        listed = _region_list(resources, uri)
-        for item in list_items(listed):
+        for item in list_items(_region_list(resources, uri)):
             if field_text(item, MARKER_URI, ADDED) is not None:
                 restored = True
-                remove_item(listed, item)
+                remove(item)
             elif (former := field_text(item, MARKER_URI, _FORMER_NAME)) is not None:
                 restored = True
                 remove_field(item, MARKER_URI, _FORMER_NAME)
                 if former:
-                    set_field(item, uri, _NAME_FIELD[uri], former, "")
+                    set_field(item, uri, _NAME_FIELD[uri], former)
                 else:
                     remove_field(item, uri, _NAME_FIELD[uri])
     prop = find_property(resources, MWG_URI, "Regions")
     if restored and prop is not None and not list_items(_region_list(resources, MWG_URI)):
-        remove_property(resources, prop)
+        remove(prop)
     return restored
