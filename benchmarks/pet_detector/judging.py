@@ -22,7 +22,6 @@ from pet_detector.teachers import contains, middle, overlap
 
 MIN_IOU = 0.5
 FALSE_SHARE = 1 / 20  # most false detections a photo of people, and of other animals
-CHOSEN_SHARE = 0.9 * FALSE_SHARE  # that the thresholds are chosen for, by the first look alone
 LOWEST = 0.05
 SMALL, SMALLER = 1 / 5, 1 / 8  # longer side of a head, in long sides of the photo
 HUGE_PX, HUGE_PHOTOS, ORIENTATION = 100_000_000, 25, 274
@@ -121,7 +120,7 @@ def choose_thresholds(network: Path, photos_folder: Path, held_back: Sequence[La
         thresholds[label] = LOWEST
         for findings in without_pets:
             scores = sorted((score for photo in findings.false for its, score in photo if its == label), reverse=True)
-            allowed = int(CHOSEN_SHARE / 2 * len(findings.false))
+            allowed = int(FALSE_SHARE / 2 * len(findings.false))
             if len(scores) > allowed:
                 thresholds[label] = max(thresholds[label], scores[allowed] + 1e-3)
     return {**thresholds, "person": min(thresholds.values())}

@@ -37,6 +37,17 @@ def photos(shared_data: Path, tmp_path: Path) -> dict[str, list[Path]]:
 
 
 @pytest.mark.shared_data
+def test_people_embedded_by_a_model_for_pets_are_told(
+    familiar: Familiar, photos: dict[str, list[Path]], tmp_path: Path
+):
+    result = familiar(
+        "gallery", "enroll", tmp_path / "album", *photos["person"], "--model", "pet-nano", "--detector", "auto"
+    )
+    assert f"the model of {tmp_path / 'album'} is not made for people, whom its detector finds too" in result.err
+    assert f"familiar gallery migrate {tmp_path / 'album'} --model pet-nano --model person-mobile" in result.err
+
+
+@pytest.mark.shared_data
 def test_pets_and_people_are_found_by_commands_and_pages_alike(
     familiar: Familiar, photos: dict[str, list[Path]], tmp_path: Path
 ):

@@ -91,6 +91,22 @@ def test_gallery_of_a_model_for_pets_names_the_command_that_adds_people(tmp_path
         assert gallery.model_reference.models == ("cat,dog=pet-nano", "person=person-mobile")
 
 
+def test_people_that_a_model_for_pets_embeds_are_told(tmp_path: Path, photos: list[Path]):
+    folder = tmp_path / "pets"
+    with Gallery.create(folder, "pet-nano", detector="auto") as gallery:
+        assert gallery.unsuited_for() == "people"
+        assert gallery.not_searched_for() == ""
+        assert gallery.command_to_find_more() == (
+            f"familiar gallery migrate {folder} --model pet-nano --model person-mobile"
+        )
+        gallery.enroll(photos)
+        gallery.migrate(gallery.models_to_find_more())
+        assert (gallery.unsuited_for(), gallery.models_to_find_more()) == ("", ())
+        assert ("person", "person") in faces_in(gallery)
+    with Gallery.create(tmp_path / "crops", "pet-nano", detector="none") as gallery:
+        assert (gallery.unsuited_for(), gallery.models_to_find_more()) == ("", ())
+
+
 def test_photos_without_a_model_for_their_faces_are_counted_apart(tmp_path: Path, photos: list[Path]):
     with Gallery.create(tmp_path / "pets", ["cat,dog=pet-nano"], detector="auto") as gallery:
         result = gallery.enroll(photos)

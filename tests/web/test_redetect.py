@@ -79,6 +79,34 @@ def test_looking_again_finds_people_and_changes_the_detector(settings: Settings)
         assert gallery.store.model_reference.detector == "auto"
 
 
+def test_button_adds_the_model_that_an_album_lacks(settings: Settings, caplog: pytest.LogCaptureFixture):
+    folder, photos = settings.gallery.parent / "pets", settings.gallery.parent / "photos"
+    with Gallery.create(folder, "pet-nano", detector="pets") as gallery:
+        gallery.enroll(sorted(photos.iterdir()))
+    app = make_app(Service(Settings(gallery=folder, roots=(photos,))))
+    with TestClient(app, base_url="http://127.0.0.1:8000", client=("127.0.0.1", 5000)) as client:
+        assert 'action="/album/models"' in client.get("/model").text
+        assert client.post("/album/models", follow_redirects=False).headers["Location"] == "/album"
+        job = ended(client)
+        assert (job["state"], job["total"], job["processed"], job["faces"]) == ("done", 5, 5, 3), job
+        assert 'action="/album/models"' not in client.get("/model").text
+        with (photos / "blue1.png").open("rb") as photo:
+            found = client.post("/api/v1/search/photo", files={"photo": photo}).json()
+        assert found["photos"][0]["path"] == str(photos / "blue1.png"), "by the new model"
+    with Gallery.open(folder) as gallery:
+        assert gallery.model_reference.models == ("cat,dog=pet-nano", "person=person-mobile")
+    assert "mixes them up" not in caplog.text
+
+
+def test_server_says_that_its_model_is_not_made_for_people(settings: Settings, caplog: pytest.LogCaptureFixture):
+    folder = settings.gallery.parent / "all"
+    Gallery.create(folder, "pet-nano", detector="auto").close()
+    app = make_app(Service(Settings(gallery=folder)))
+    assert "its model is not made for people, whom it finds too, and mixes them up" in caplog.text
+    with TestClient(app, base_url="http://127.0.0.1:8000", client=("127.0.0.1", 5000)) as client:
+        assert "The model of this album is not made for people, and mixes them up." in client.get("/model").text
+
+
 def test_model_page_looks_again_for_what_its_model_is_made_for(settings: Settings, monkeypatch: pytest.MonkeyPatch):
     app = make_app(Service(settings))
     with TestClient(app, base_url="http://127.0.0.1:8000", client=("127.0.0.1", 5000)) as client:
@@ -94,5 +122,5 @@ def test_model_page_looks_again_for_what_its_model_is_made_for(settings: Setting
     with TestClient(app, base_url="http://127.0.0.1:8000", client=("127.0.0.1", 5000)) as client:
         page = client.get("/model").text
         assert "The model of this album is not made for people." in page
-        assert "model.onnx --model person-mobile</code>" in page
+        assert 'action="/album/models"' in page
         assert "<option" not in page

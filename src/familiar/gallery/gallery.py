@@ -370,6 +370,20 @@ class Gallery(TableSource):
         """
         return gallery_model.command_to_find_more(self.store, self.embedder, self.detector())
 
+    def models_to_find_more(self) -> tuple[str, ...]:
+        """List the models to migrate to, with which the gallery can use all faces of cats, dogs and people.
+
+        Empty: its models are made for all of them.
+        """
+        return gallery_model.models_to_find_more(self.embedder, self.detector())
+
+    def unsuited_for(self) -> str:
+        """Say what the gallery's detector finds and its model is not made for, but embeds: such as "people"; or "".
+
+        The faces of these are mixed up. `models_to_find_more` lists models that are made for them too.
+        """
+        return gallery_model.unsuited_for(self.embedder, self.detector())
+
     def remember_detector(self, chosen: Detector | str | None = None, model_path: Path | None = None) -> None:
         """Remember which detector finds faces from now on; None: the one of the gallery, or of its model.
 

@@ -62,6 +62,7 @@ class EnrollmentJob:
     Args:
         paths: files and folders within the allowed folders.
         redetect: instead of enrolling photos, look for faces again in those of the gallery: with this detector.
+        models: instead of both, migrate the gallery to these.
         progress: as it was when the job was submitted.
         stopping: set when the server stops; the job then ends after its current batch.
         report: called with the progress at each change.
@@ -74,6 +75,7 @@ class EnrollmentJob:
         self,
         paths: Sequence[Path],
         redetect: str | None,
+        models: Sequence[str],
         progress: Progress,
         executor: GalleryExecutor,
         inference: Inference,
@@ -82,7 +84,7 @@ class EnrollmentJob:
         report: Callable[[Progress], None],
     ) -> None:
         self.progress = progress
-        self._paths, self._redetect_with = paths, redetect
+        self._paths, self._redetect_with, self._models = paths, redetect, models
         self._executor, self._inference, self._allowed_paths = executor, inference, allowed_paths
         self._stopping, self._report = stopping, report
         self._photos: list[Path] = []
@@ -102,7 +104,9 @@ class EnrollmentJob:
         self._update(state="processing")
         with self._executor.connect() as gallery:
             self._inference.follow(gallery)
-            if self._redetect_with is None:
+            if self._models:
+                self._migrate(gallery)
+            elif self._redetect_with is None:
                 self._find_photos()
                 self._update(total=len(self._photos) + self._not_enrolled_count)
                 self._enroll(gallery)
@@ -219,6 +223,20 @@ class EnrollmentJob:
         self._process(work, photos, (str(photo.path) for photo in photos), detector)
         self._retry_while_busy(lambda: gallery.remember_detector(chosen))
         self._inference.follow(gallery)
+
+    def _migrate(self, gallery: Gallery) -> None:
+        """Embed all faces with other models, then look in all photos for those that only these are made for."""
+        photos = gallery.photo_paths()
+        self._update(total=len(photos))
+
+        def on_batch(done: int) -> None:
+            self._update(processed=min(done, len(photos)))
+            self._raise_if_stopping()
+
+        result = self._retry_while_busy(lambda: gallery.migrate(self._models, on_batch=on_batch))
+        self._enrolled, self._enrolled_count = result.redetection, len(photos)
+        self._inference.follow(gallery)
+        self._report_enrolled(frozenset(photos), self._inference.detector)
 
     def _is_allowed(self, path: Path) -> bool:
         """Whether a photo of the gallery may be read; note it otherwise."""

@@ -77,9 +77,10 @@ class Inference:
         _ = self.embedder
 
     def follow(self, gallery: Gallery) -> None:
-        """Use the detector that the gallery has now: another process may have searched all photos with another one."""
+        """Use what the gallery has now: its models may have been added to, or all photos searched for others."""
         reference = gallery.model_reference
         if reference != self.reference:
+            self._embedder = gallery.embedder
             self.detector = gallery.detector()
             self.reference = reference
 

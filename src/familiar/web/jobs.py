@@ -31,7 +31,7 @@ class _QueuedJob:
     """A job as the event loop knows it.
 
     Attributes:
-        redetect: as for `EnrollmentJob`.
+        redetect, models: as for `EnrollmentJob`.
         previous: the job that this one continues, until it begins.
         reached: the progress that a continuing job starts from; used by the worker thread only, all else by the
             event loop only.
@@ -41,6 +41,7 @@ class _QueuedJob:
 
     paths: Sequence[Path]
     redetect: str | None
+    models: Sequence[str]
     progress: Progress
     previous: "_QueuedJob | None" = None
     combined_progress: Progress | None = None
@@ -123,6 +124,18 @@ class JobQueue:
             name = detector or self._inference.reference.detector or available_detector(named)
             return self.begin([], redetect=name)
 
+    def submit_models(self, models: Sequence[str]) -> Progress:
+        """Migrate the gallery to other models, and look for the faces that they are made for in all photos.
+
+        Args:
+            models: as for `Gallery.migrate`; none: nothing changes.
+
+        Raises:
+            HttpProblem: as `require_room`.
+        """
+        with self.reserved():
+            return self.begin([], models=models)
+
     @contextlib.contextmanager
     def reserved(self) -> Generator[None, None, None]:
         """Reserve a place in the queue, for a job that is begun with `begin` before this ends.
@@ -187,12 +200,13 @@ class JobQueue:
         skipped: Sequence[SkippedPhoto] = (),
         previous_job: str | None = None,
         redetect: str | None = None,
+        models: Sequence[str] = (),
     ) -> Progress:
         """Like `submit`, in a place that is `reserved`."""
         progress = Progress(
             str(next(self._numbers)), skipped=tuple(skipped[:MAX_SHOWN_SKIPPED]), skipped_count=len(skipped)
         )
-        job = _QueuedJob(paths, redetect, progress, self._jobs.get(previous_job or ""))
+        job = _QueuedJob(paths, redetect, models, progress, self._jobs.get(previous_job or ""))
         self._jobs[job.progress.number] = job
         self._forget_old_jobs()
         self._pool.submit(self._run, job, asyncio.get_running_loop())
@@ -217,6 +231,7 @@ class JobQueue:
         work = EnrollmentJob(
             job.paths,
             job.redetect,
+            job.models,
             job.progress,
             self._executor,
             self._inference,

@@ -119,4 +119,6 @@ def _open_model(settings: Settings, gallery: Gallery) -> tuple[Embedder | None, 
     detector = gallery.detector(settings.detector, settings.detector_model)
     if may_write:
         gallery.remember_detector(settings.detector, settings.detector_model)
+    if unsuited := gallery.unsuited_for():
+        log.warning("%s: its model is not made for %s, whom it finds too, and mixes them up", gallery.folder, unsuited)
     return model, detector

@@ -164,14 +164,44 @@ def command_to_find_more(store: Store, model: Embedder, detector: Detector) -> s
     Returns:
         `enroll --redetect`, or `migrate` if the model is not made for all of them; None: they are looked for already.
     """
+    if models := models_to_find_more(model, detector):
+        return f"familiar gallery migrate {store.folder} {model_arguments(models)}"
     if not_looked_for(detector) is None:
         return None
-    missing = [label for label in LABELS if label not in labels_of(detector)]
-    unknown = [] if model.made_for is None else [label for label in missing if label not in model.made_for]
-    if unknown:
-        models = model_arguments((*model.names, *dict.fromkeys(FAMILY[label] for label in unknown)))
-        return f"familiar gallery migrate {store.folder} {models}"
     return f"familiar gallery enroll {store.folder} --redetect --detector auto"
+
+
+def models_to_find_more(model: Embedder, detector: Detector) -> tuple[str, ...]:
+    """List the models with which a gallery can use all faces of cats, dogs and people.
+
+    Args:
+        model: the gallery's.
+        detector: that finds its faces.
+
+    Returns:
+        Those that it has, and shipped ones for what they are not made for; empty: they are made for all, or the
+        detector does not tell what it finds.
+    """
+    unknown = [] if model.made_for is None else [label for label in LABELS if label not in model.made_for]
+    if not labels_of(detector) or not unknown:
+        return ()
+    return (*model.names, *dict.fromkeys(FAMILY[label] for label in unknown))
+
+
+def unsuited_for(model: Embedder, detector: Detector) -> str:
+    """Say what a model is not made for, and embeds all the same, as the detector finds it: such as "people".
+
+    Args:
+        model: the gallery's.
+        detector: that finds its faces.
+
+    Returns:
+        "" for nothing: of several bundles, none embeds a species that it is not made for.
+    """
+    if model.species is not None or model.made_for is None:
+        return ""
+    names = {"cat": "cats", "dog": "dogs", "person": "people"}
+    return " and ".join(names[label] for label in LABELS if label in labels_of(detector) - model.made_for)
 
 
 def not_searched_for(store: Store, model: Embedder, detector: Detector) -> str:
@@ -185,8 +215,8 @@ def not_searched_for(store: Store, model: Embedder, detector: Detector) -> str:
     Returns:
         To be put after what was not found, such as " (this album is not searched for people; ...)"; "" for nothing.
     """
-    command = command_to_find_more(store, model, detector)
     others = not_looked_for(detector)
+    command = None if others is None else command_to_find_more(store, model, detector)
     return "" if command is None else f" (this album is not searched for {others}; to change that: {command})"
 
 

@@ -69,7 +69,8 @@ async def describe_search(service: Service) -> dict[str, Any] | None:
     return {
         "looked_for": looked_for(detector),
         "not_looked_for": not_looked_for(detector),
-        "command": await service.executor.read(Gallery.command_to_find_more),
+        "unsuited": await service.executor.read(Gallery.unsuited_for),
+        "can_add_model": bool(await service.executor.read(Gallery.models_to_find_more)),
         "detectors": {
             name: words
             for name, (words, labels) in DETECTORS_TO_CHOOSE.items()
@@ -82,6 +83,13 @@ async def describe_search(service: Service) -> dict[str, Any] | None:
 async def folder(service: ServiceDep, folder: Annotated[str, Form(max_length=4096)]) -> RedirectResponse:
     """Enroll the photos of a folder on the server."""
     service.jobs.submit([service.allowed_paths.resolve_user_path(folder.strip())])
+    return RedirectResponse("/album", 303)
+
+
+@router.post("/album/models")
+async def add_models(service: ServiceDep) -> RedirectResponse:
+    """Add the models that the album lacks for cats, dogs or people, and look again at all photos."""
+    service.jobs.submit_models(await service.executor.read(Gallery.models_to_find_more))
     return RedirectResponse("/album", 303)
 
 

@@ -9,7 +9,7 @@ import click
 
 from familiar.cli.commands.gallery.arguments import folder_argument, open_gallery, open_or_create
 from familiar.cli.commands.gallery.indexing import update_index
-from familiar.cli.console import StatusLine, list_skipped, note_passed_over, print_json
+from familiar.cli.console import StatusLine, list_skipped, note, note_passed_over, print_json
 from familiar.cli.options import (
     FILE,
     album_model_option,
@@ -97,6 +97,11 @@ def enroll(
         update_index(gallery)
         reference, what = gallery.model_reference, looked_for(gallery.detector())
         others = gallery.not_searched_for()
+        if unsuited := gallery.unsuited_for():
+            note(
+                f"warning: the model of {folder} is not made for {unsuited}, whom its detector finds too, and mixes "
+                f"them up; a model that is: {gallery.command_to_find_more()}"
+            )
     if as_json:
         used = {"gallery": folder, "models": reference.models, "detector": reference.detector, "looked_for": what}
         print_json(used | {"passed_over": passed_over} | _to_json(result))
