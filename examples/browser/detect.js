@@ -12,7 +12,7 @@ const CLOSER_SIDES_PX = [480, 1024];
 const [MIN_FIRST_HEAD, MAX_CLOSER_HEAD] = [1 / 8, 1 / 5]; // longer sides, in long sides of the photo
 const ON_HEAD = 0.5; // of the smaller box
 // A smaller copy shows heads that fill the photo; a photo may lie on its side; a person's face is looked at enlarged.
-const [SMALLER_SIDE_PX, MIN_SMALLER_HEAD] = [224, 0.3];
+const [SMALLER_SIDE_PX, MIN_SMALLER_HEAD, MIN_SMALLER_SCORE] = [224, 0.3, 0.6];
 const [SURE_SCORE, MIN_TURNED_SCORE, TURNED_GAIN] = [0.75, 0.75, 0.1];
 const TURNED_SIDES_PX = [SEARCH_SIDE_PX, 416];
 const [PERSON_CUT, PERSON_SIDE_PX] = [1.5, 160];
@@ -41,7 +41,8 @@ export async function detectHeads(photo, network, labels, minScore = MIN_SCORE) 
   if (closerPx) heads = combine(heads, await look(searched, closerPx, photo), Math.max(photo.width, photo.height));
   if (!heads.length) {
     const smaller = await look(searched, SMALLER_SIDE_PX, photo);
-    heads = smaller.filter((head) => areaOf(head.box) >= MIN_SMALLER_HEAD * photo.width * photo.height);
+    const leastPx = MIN_SMALLER_HEAD * photo.width * photo.height;
+    heads = smaller.filter(({ box, score }) => score >= MIN_SMALLER_SCORE && areaOf(box) >= leastPx);
   }
   if (bestScore(heads) < SURE_SCORE) {
     const turned = await lookAtTurned(searched, photo, look, bestScore(heads));

@@ -213,11 +213,13 @@ def test_sure_person_is_no_reason_to_look_again(detector_looking) -> None:
     assert len(shown) == 1
 
 
-@pytest.mark.parametrize(("side", "expected"), [(150, 1), (90, 0)])
-def test_head_that_fills_the_photo_is_found_in_a_smaller_copy(detector_looking, side: int, expected: int) -> None:
+@pytest.mark.parametrize(("side", "score", "expected"), [(150, 0.65, 1), (90, 0.65, 0), (150, 0.55, 0)])
+def test_head_that_fills_the_photo_is_found_in_a_smaller_copy(
+    detector_looking, side: int, score: float, expected: int
+) -> None:
     """There, smaller heads are not: they would have been found at the first look."""
     detector, _ = detector_looking(
-        lambda shown: [((20, 20, 20 + side, 20 + side), CAT)] if max(shown.shape) == 224 else []
+        lambda shown: [((20, 20, 20 + side, 20 + side), (score, 0, 0))] if max(shown.shape) == 224 else []
     )
     heads = detector.detect(photo_of(448, 448))
     assert [head.box_xyxy_px for head in heads] == [(40, 40, 40 + 2 * side, 40 + 2 * side)] * expected
