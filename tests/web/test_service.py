@@ -3,9 +3,25 @@
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
 from starlette.testclient import TestClient
 
 from familiar.gallery.store.store import Store
+from familiar.web.service import Service
+from familiar.web.settings import Settings
+
+
+def test_says_which_photos_the_roots_leave_out(
+    folder: Path, photos: list[Path], tmp_path: Path, caplog: pytest.LogCaptureFixture
+):
+    (tmp_path / "card").mkdir()
+    Service(Settings(gallery=folder, roots=(tmp_path / "card",)))
+    assert f"photos in folders without --root are not shown; to show these too, add: --root {photos[0].parent}" in (
+        caplog.text
+    )
+    caplog.clear()
+    Service(Settings(gallery=folder, roots=(tmp_path,)))
+    assert "not shown" not in caplog.text
 
 
 def test_rejects_photo_queries_after_gallery_migration(client: TestClient, folder: Path, photos: list[Path]):

@@ -47,6 +47,14 @@ class AllowedPaths:
         uploads = Path(os.path.realpath(gallery.uploads))
         return AllowedPaths(_drop_nested(Path(os.path.realpath(folder)) for folder in folders), uploads)
 
+    def hidden_folders(self, gallery: Gallery) -> tuple[Path, ...]:
+        """List the topmost folders of the gallery's photos that lie outside, so that these photos are not shown."""
+        folders = (Path(os.path.realpath(folder)) for folder in _photo_folders(gallery))
+        return _drop_nested(folder for folder in folders if not self._includes(folder))
+
+    def _includes(self, resolved: Path) -> bool:
+        return any(resolved.is_relative_to(root) for root in (self.uploads, *self.folders))
+
     def resolve(self, path: Path) -> Path:
         """Follow every link of a path.
 
@@ -59,7 +67,7 @@ class AllowedPaths:
             resolved = Path(os.path.realpath(path))
         except (OSError, ValueError) as error:  # a loop of links; a zero byte
             raise _outside_error(path) from error
-        if not any(resolved.is_relative_to(root) for root in (self.uploads, *self.folders)):
+        if not self._includes(resolved):
             raise _outside_error(path)
         return resolved
 

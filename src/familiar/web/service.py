@@ -44,6 +44,9 @@ class Service:
             embedder, detector = _open_model(settings, gallery)
             self.allowed_paths = AllowedPaths.for_gallery(gallery, settings.roots)
             reference = gallery.model_reference
+            if hidden := self.allowed_paths.hidden_folders(gallery):
+                names = " ".join(f"--root {folder}" for folder in hidden)
+                log.warning("photos in folders without --root are not shown; to show these too, add: %s", names)
         self.inference = Inference(embedder, detector, limits, reference)
         self.thumbnails = Thumbnails(limits)
         self.jobs = JobQueue(self.executor, self.inference, self.allowed_paths, limits)
