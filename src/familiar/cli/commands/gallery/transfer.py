@@ -2,6 +2,7 @@
 
 from dataclasses import asdict
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -9,6 +10,9 @@ from familiar.cli.commands.gallery.arguments import folder_argument, open_galler
 from familiar.cli.console import list_skipped, note, print_json
 from familiar.cli.options import FILE, json_option, require_parent_folder
 from familiar.core.plural import pluralize
+
+if TYPE_CHECKING:  # --help imports nothing heavy
+    from familiar.gallery import Gallery, ImportResult
 
 TABLE_SUFFIX = ".csv"
 
@@ -37,12 +41,11 @@ def import_(folder: Path, sources: tuple[Path, ...], xmp: bool, as_json: bool) -
       familiar gallery import album --xmp
     """
     from familiar.core.errors import BadDataset
-    from familiar.integrations.xmp.import_names import import_xmp
 
     if not xmp and len(sources) != 1:
         raise click.UsageError("Give one SOURCE, or --xmp." if sources else "Missing argument 'SOURCE', or --xmp.")
     with open_to_correct(folder) as gallery:
-        result = import_xmp(gallery, sources) if xmp else gallery.import_labels(sources[0])
+        result = _import_xmp(gallery, sources) if xmp else gallery.import_labels(sources[0])
     list_skipped(result.skipped)
     if result.skipped and not result.faces:
         raise BadDataset(
@@ -58,6 +61,12 @@ def import_(folder: Path, sources: tuple[Path, ...], xmp: bool, as_json: bool) -
         f"{folder}: {pluralize(result.faces, 'face')} of {pluralize(result.identities, 'identity')}, "
         f"{len(result.skipped):,} skipped{followers}"
     )
+
+
+def _import_xmp(gallery: "Gallery", sources: tuple[Path, ...]) -> "ImportResult":
+    from familiar.integrations.xmp.import_names import import_xmp
+
+    return import_xmp(gallery, sources)
 
 
 @click.command()
