@@ -435,42 +435,6 @@ def test_check_reports_damage_and_repair_fixes_it(familiar: Familiar, clustered:
     assert "no gallery to repair" in fails(familiar, "repair", photos)
 
 
-def test_names_go_into_photos_metadata_and_back(familiar: Familiar, clustered: Path, photos: Path):
-    familiar("gallery", "name", clustered, "#1", "Rosa")
-    result = familiar("gallery", "export", clustered, "--xmp")
-    assert result.out == f"{clustered}: 3 named faces in 3 photos; 3 sidecars written; 0 skipped\n"
-    assert len(list(photos.glob("*.png.xmp"))) == 3
-    assert "nothing to change" in familiar("gallery", "export", clustered, "--xmp").out
-    before = identity_by_photo(clustered)
-    familiar("gallery", "undo", clustered)
-    assert "Rosa" not in identity_by_photo(clustered).values()
-    imported = run_json(familiar, "import", clustered, "--xmp", photos)
-    assert (imported["faces"], imported["identities"], imported["skipped"]) == (3, 1, [])
-    familiar("gallery", "undo", clustered)
-    imported = run_json(familiar, "import", clustered, "--xmp", photos, "--exclude", "*[13].png")
-    assert 0 < imported["faces"] < 3
-    familiar("gallery", "undo", clustered)
-    assert run_json(familiar, "import", clustered, "--xmp", photos)["faces"] == 3
-    named = {photo for photo, name in before.items() if name == "Rosa"}
-    assert {photo for photo, name in identity_by_photo(clustered).items() if name == "Rosa"} == named
-    familiar("gallery", "undo", clustered)
-    exported = run_json(familiar, "export", clustered, "--xmp", "--in-place")
-    assert (exported["faces"], exported["removed"], exported["jpegs"]) == (0, 3, 0)
-
-
-def test_bad_sidecars_are_reported(familiar: Familiar, clustered: Path, photos: Path):
-    photo = next(photo for photo, number in identity_by_photo(clustered).items() if number == "1")
-    (photos / f"{photo}.png.xmp").write_text("no XML")
-    familiar("gallery", "name", clustered, "#1", "Rosa")
-    result = familiar("gallery", "export", clustered, "--xmp")
-    assert result.code == 0
-    assert "2 sidecars written; 1 skipped" in result.out
-    assert f"skipped {photos}/{photo}.png.xmp: is not valid XML" in result.err
-    assert "repair or remove it" in result.err
-    line = fails(familiar, "import", clustered, "--xmp", photos / f"{photo}.png")
-    assert line == f"familiar: {clustered}: no name in the photos' metadata matches a face; nothing was imported"
-
-
 @pytest.mark.parametrize(
     ("arguments", "cause"),
     [
@@ -527,7 +491,6 @@ def test_later_commands_need_no_model_and_refuse_another(
     assert "1 new photo with 1 face" in familiar("gallery", "enroll", clustered, more).out
     assert familiar("gallery", "search", clustered, more).out.startswith("#")
     assert "shows #" in familiar("gallery", "verify", clustered, more, "#2").out
-    assert familiar("match", more, "--gallery", clustered).code == 0
     line = fails(familiar, "search", clustered, more, "--model", "pet-nano")
     assert "not pet-nano" in line
     assert "mean color.onnx" in line

@@ -26,6 +26,7 @@ from familiar.core.recognition_types import DetectedPhoto, DetectionResult, Embe
 from familiar.core.types import Box, Face
 from familiar.web.api import responses
 from familiar.web.api.models import ApiModel
+from familiar.web.pages.render import HAS_DESK
 
 FACE = GalleryFace(
     box_xyxy_px=Box(1.0, 2.0, 3.0, 4.5),
@@ -61,10 +62,15 @@ def to_json(model: type[ApiModel], value: Any) -> Any:
     return json.loads(model.model_validate(value).model_dump_json())
 
 
+INTEGRATED = ("familiar.web.immich", "familiar.web.pages.desk", "familiar.web.pages.desk_pet")
+
+
 def declared_types() -> Iterator[tuple[type, frozenset[str]]]:
     """List the classes of core, gallery, web and client with their fields as dataclasses."""
     for package in (familiar.core, familiar.gallery, familiar.web, familiar.client):
         for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
+            if not HAS_DESK and module.name in INTEGRATED:
+                continue
             for item in vars(import_module(module.name)).values():
                 if inspect.isclass(item) and item.__module__ == module.name:
                     yield item, frozenset(getattr(item, "__dataclass_fields__", ()))

@@ -73,8 +73,7 @@ def export_xmp(gallery: Gallery, *, in_place: bool = False) -> XmpExportResult:
             export.skipped.append(str(error))
         except OSError as error:
             export.skipped.append(f"{error.filename or path}: {error.strerror}")
-    names = ("faces", "photos", "sidecars", "jpegs", "removed")
-    counts = {name: export.counts[name] for name in names}
+    counts = {name: export.counts[name] for name in ("faces", "photos", "sidecars", "jpegs", "removed")}
     return XmpExportResult(**counts, not_in_place=tuple(export.not_in_place), skipped=tuple(export.skipped))
 
 
@@ -146,11 +145,8 @@ class _Export:
             write_atomically(file, packet, keep_attributes=True)
             self.counts["sidecars"] += 1
             return
-        try:
-            file.unlink()
-            fsync_directory(file.parent)
-        except OSError as error:
-            raise CannotWrite(f"{sidecar}: cannot be removed ({error.strerror})") from error
+        file.unlink()
+        fsync_directory(file.parent)
         self.counts["removed"] += 1
 
     def _write_in_place(self, photo: PhotoRow, content: PhotoContent, regions: Sequence[Region]) -> bool:

@@ -51,7 +51,6 @@ def import_xmp(gallery: Gallery, paths: Sequence[Path] = (), exclude: Sequence[s
             label_of |= reader.labels(path, content, faces.get(photo.photo, []))
         except FamiliarError as error:
             reader.skipped.append(str(error))
-    reader.skip_unused()
     seen = [face for in_photo in faces.values() for face in in_photo]
     return gallery.assign_names(label_of, seen, reader.skipped)
 
@@ -62,8 +61,6 @@ class _Reader:
 
     skipped: list[str] = field(default_factory=list[str])
     _folders: MetadataFolders = field(default_factory=MetadataFolders)
-    _used: set[Path] = field(default_factory=set[Path])
-    _unused: dict[Path, str] = field(default_factory=dict[Path, str])
 
     def labels(self, path: Path, content: PhotoContent, faces: Sequence[GalleryFace]) -> dict[int, str]:
         """Return the name of each face of a photo that a file names."""
@@ -107,10 +104,9 @@ class _Reader:
             sidecars, picasa_files = self._folders.sidecars(path), self._folders.picasa_files(path)
         for sidecar in sidecars:
             if sidecar.owner in ("photo", "raw"):
-                self._used.add(sidecar.path)
                 yield sidecar.path, self._sidecar_regions(sidecar, content)
             else:
-                self._unused[sidecar.path] = sidecar.reason
+                self._note_unclear(sidecar)
         with self._skip_bad(f"{path}: ", _REMEDY):
             if content.packet is not None:
                 yield path, self._regions(f"{path}: its XMP packet ", content.packet, size_px)
@@ -138,14 +134,13 @@ class _Reader:
             return read_regions(packet, size_px)
         return []
 
-    def skip_unused(self) -> None:
-        """List the sidecars with names that were left out, as they are, or may be, those of other files."""
-        for sidecar in [path for path in self._unused if path not in self._used]:
-            with self._skip_bad():
-                packet = read_limited(sidecar)
-                with self._skip_bad(f"{sidecar}: ", _REMEDY):
-                    if has_named_regions(packet):
-                        self._skip(f"{sidecar}: {self._unused[sidecar]}")
+    def _note_unclear(self, sidecar: Sidecar) -> None:
+        """List a sidecar with names that is left out, as it may be that of another file."""
+        with self._skip_bad():
+            packet = read_limited(sidecar.path)
+            with self._skip_bad(f"{sidecar.path}: ", _REMEDY):
+                if has_named_regions(packet):
+                    self._skip(f"{sidecar.path}: {sidecar.reason}")
 
     @contextlib.contextmanager
     def _skip_bad(self, description: str = "", remedy: str = "") -> Generator[None, None, None]:

@@ -22,6 +22,7 @@ from familiar.integrations.xmp.rdf import (
     MARKER_URI,
     MP_REGION_URI,
     MWG_URI,
+    RDF_URI,
     copy_of,
     field_element,
     field_text,
@@ -29,7 +30,7 @@ from familiar.integrations.xmp.rdf import (
     find_property,
     has_content,
     list_items,
-    make_item,
+    make_element,
     new_document,
     remove,
     remove_declarations,
@@ -43,8 +44,7 @@ from familiar.integrations.xmp.xmp_regions import (
     ADDED,
     MP_URI,
     add_regions,
-    check_proportions,
-    has_same_frame,
+    check_frame,
     iterate_regions,
     restore_regions,
 )
@@ -97,11 +97,8 @@ def read_regions(packet: bytes, stored_size_px: tuple[int, int], *, turned_as: i
     resources = resources_of(parse_xml(packet))
     mwg = [region for _, region in iterate_regions(resources, MWG_URI)]
     regions = mwg + [region for _, region in iterate_regions(resources, MP_REGION_URI)]
-    if turned_as is None and mwg:
-        check_proportions(resources, stored_size_px)
-    is_named = any(region.name for region in regions)
-    if turned_as is not None and is_named and not has_same_frame(resources, stored_size_px, turned_as):
-        raise BadMetadata("its regions are not known to be for a photo of these proportions, turned as this one")
+    if mwg or (turned_as is not None and any(region.name for region in regions)):
+        check_frame(resources, stored_size_px, turned_as)
     return regions
 
 
@@ -176,13 +173,13 @@ def _add_keywords(resources: Sequence[Element], keywords: _KeywordList, names: S
     items = list_items(find_property(resources, keywords.uri, keywords.name))
     present = {unify_spelling(text_of(item)) for item in items}
     texts = dict.fromkeys(keywords.keyword(name) for name in names)
-    _append_marked(resources, keywords, [make_item(text) for text in texts if text not in present])
+    _append_marked(resources, keywords, [make_element(RDF_URI, "li", text) for text in texts if text not in present])
 
 
 def _append_marked(resources: Sequence[Element], keywords: _KeywordList, items: Sequence[Element]) -> None:
     """Append keywords to a list, and to that of those which were added."""
     if items:
-        marked = [make_item(text_of(item)) for item in items]
+        marked = [make_element(RDF_URI, "li", text_of(item)) for item in items]
         fill_list(resources, keywords.uri, keywords.name, keywords.container, items)
         fill_list(resources, MARKER_URI, keywords.marker, "Bag", marked)
 

@@ -15,11 +15,11 @@ DIGIKAM_URI = "http://www.digikam.org/ns/1.0/"
 LIGHTROOM_URI = "http://ns.adobe.com/lightroom/1.0/"
 MP_REGION_URI = "http://ns.microsoft.com/photo/1.2/t/Region#"
 _X = "adobe:ns:meta/"
-_RDF = "http://www.w3.org/1999/02/22-rdf-syntax-ns#"
+RDF_URI = "http://www.w3.org/1999/02/22-rdf-syntax-ns#"
 PREFIXES = {
     MARKER_URI: "familiar",
     _X: "x",
-    _RDF: "rdf",
+    RDF_URI: "rdf",
     MWG_URI: "mwg-rs",
     AREA_URI: "stArea",
     DIMENSIONS_URI: "stDim",
@@ -32,7 +32,7 @@ PREFIXES = {
 
 
 _EMPTY = f"""<?xpacket begin="\ufeff" id="W5M0MpCehiHzreSzNTczkc9d"?><x:xmpmeta xmlns:x="{_X}">\
-<rdf:RDF xmlns:rdf="{_RDF}"><rdf:Description rdf:about=""/></rdf:RDF></x:xmpmeta><?xpacket end="w"?>"""
+<rdf:RDF xmlns:rdf="{RDF_URI}"><rdf:Description rdf:about=""/></rdf:RDF></x:xmpmeta><?xpacket end="w"?>"""
 _FACTORY = Document()
 
 
@@ -84,12 +84,12 @@ def resources_of(document: Document) -> list[Element]:
     """
     root = document.documentElement
     assert root is not None, "it was parsed"
-    rdf = root if (root.namespaceURI, root.localName) == (_RDF, "RDF") else find(root, _RDF, "RDF")
+    rdf = root if (root.namespaceURI, root.localName) == (RDF_URI, "RDF") else find(root, RDF_URI, "RDF")
     if rdf is None:
         raise BadMetadata("is not XMP (it has no element rdf:RDF)")
-    if find(rdf, _RDF, "Description") is None:
-        rdf.appendChild(make_element(_RDF, "Description")).setAttributeNS(_RDF, "rdf:about", "")
-    return [each for each in elements(rdf) if (each.namespaceURI, each.localName) == (_RDF, "Description")]
+    if find(rdf, RDF_URI, "Description") is None:
+        rdf.appendChild(make_element(RDF_URI, "Description")).setAttributeNS(RDF_URI, "rdf:about", "")
+    return [each for each in elements(rdf) if (each.namespaceURI, each.localName) == (RDF_URI, "Description")]
 
 
 def make_element(uri: str, name: str, *children: "Element | str") -> Element:
@@ -103,7 +103,7 @@ def make_element(uri: str, name: str, *children: "Element | str") -> Element:
 def make_struct(uri: str, name: str, *children: Element) -> Element:
     """Make an element that contains the fields of a structure."""
     struct = make_element(uri, name, *children)
-    struct.setAttributeNS(_RDF, "rdf:parseType", "Resource")
+    struct.setAttributeNS(RDF_URI, "rdf:parseType", "Resource")
     return struct
 
 
@@ -114,13 +114,13 @@ def find_property(resources: Sequence[Element], uri: str, name: str) -> Element 
 
 def has_content(resource: Element) -> bool:
     """Whether an `rdf:Description` has any property."""
-    others = (each for each in resource.attributes.values() if each.namespaceURI not in (XMLNS_URI, _RDF))
+    others = (each for each in resource.attributes.values() if each.namespaceURI not in (XMLNS_URI, RDF_URI))
     return bool(elements(resource)) or any(True for _ in others)
 
 
 def field_nodes(struct: Element) -> list[Element]:
     """Return the elements that the fields of a structure may be in: itself, or an rdf:Description in it."""
-    inner = find(struct, _RDF, "Description")
+    inner = find(struct, RDF_URI, "Description")
     return [struct] if inner is None else [struct, inner]
 
 
@@ -148,7 +148,7 @@ def set_field(struct: Element, uri: str, name: str, text: str) -> None:
             attribute.value = text
             return None
     node = field_nodes(struct)[-1]
-    if node.hasAttributeNS(_RDF, "parseType"):  # such an element has no other attributes
+    if node.hasAttributeNS(RDF_URI, "parseType"):  # such an element has no other attributes
         node.appendChild(make_element(uri, name, text))
     else:
         node.setAttributeNS(uri, f"{PREFIXES[uri]}:{name}", text)
@@ -166,7 +166,7 @@ def remove_field(struct: Element, uri: str, name: str) -> None:
 
 def list_container(prop: Element) -> Element | None:
     """Return the rdf:Bag, rdf:Seq or rdf:Alt of a list."""
-    return next((each for name in ("Bag", "Seq", "Alt") if (each := find(prop, _RDF, name)) is not None), None)
+    return next((each for name in ("Bag", "Seq", "Alt") if (each := find(prop, RDF_URI, name)) is not None), None)
 
 
 def list_items(prop: Element | None) -> list[Element]:
@@ -185,27 +185,12 @@ def fill_list(resources: Sequence[Element], uri: str, name: str, container: str,
     if prop is None and not any(each.hasAttributeNS(uri, name) for each in resources):
         prop = resources[0].appendChild(make_element(uri, name))
     if prop is not None and not elements(prop) and not text_of(prop).strip():
-        prop.appendChild(make_element(_RDF, container))
+        prop.appendChild(make_element(RDF_URI, container))
     filled = None if prop is None else list_container(prop)
     if filled is None:
         raise BadMetadata(f"{PREFIXES[uri]}:{name} is not a list")
     for item in items:
         filled.appendChild(item)
-
-
-def make_item(text: str) -> Element:
-    """Make an item of a list."""
-    return make_element(_RDF, "li", text)
-
-
-def make_bag() -> Element:
-    """Make the container of a list without an order."""
-    return make_element(_RDF, "Bag")
-
-
-def make_struct_item(*fields: Element) -> Element:
-    """Make an item of a list that is a structure."""
-    return make_struct(_RDF, "li", *fields)
 
 
 def remove_declarations(element: Element, uri: str) -> None:

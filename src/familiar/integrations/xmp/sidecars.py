@@ -27,12 +27,12 @@ class Sidecar:
     Attributes:
         path: of the sidecar.
         owner: "photo": it is the photo's own; "raw": it is that of a raw file, which shows the same picture; "unclear":
-            it may be that of several photos; "other": it is another photo's.
+            it may be that of several photos, or of one that is missing.
         reason: whose it is and what to do, unless it is the photo's own.
     """
 
     path: Path
-    owner: Literal["photo", "raw", "unclear", "other"]
+    owner: Literal["photo", "raw", "unclear"]
     reason: str = ""
 
 
@@ -58,7 +58,9 @@ class MetadataFolders:
         named = (*self._names(path, path.name), *self._names(path, path.stem))
         names = {name for name in named if _suffix(name) == SUFFIX}
         pictures = sorted({*listed, photo})
-        sidecars = [_find_owner(path.with_name(name), photo, pictures) for name in sorted(names)]
+        sidecars = [
+            each for name in sorted(names) if (each := _find_owner(path.with_name(name), photo, pictures)) is not None
+        ]
         name_key = _key(path.name)
         return sorted(sidecars, key=lambda each: (_key(each.path.stem) != name_key, each.path.suffix != SUFFIX))
 
@@ -133,8 +135,8 @@ def read_limited(path: Path) -> bytes:
         raise BadMetadata(f"{path}: cannot be read ({error.strerror})") from error
 
 
-def _find_owner(sidecar: Path, photo: str, pictures: Sequence[str]) -> Sidecar:
-    """Tell whose a sidecar is.
+def _find_owner(sidecar: Path, photo: str, pictures: Sequence[str]) -> Sidecar | None:
+    """Tell whose a sidecar is; None: another picture's that is there.
 
     Args:
         sidecar: its name begins with the stem of the photo.
@@ -142,17 +144,15 @@ def _find_owner(sidecar: Path, photo: str, pictures: Sequence[str]) -> Sidecar:
         pictures: the pictures of that stem; the photo is one.
     """
     owners = _possible_owners(sidecar, photo, pictures)
-    if photo not in owners:
-        return Sidecar(
-            sidecar,
-            "raw" if _suffix(owners[0]) in RAW_SUFFIXES else "other",
-            f"belongs to {owners[0]}; if it is about {photo} too, copy it to {photo}{SUFFIX}",
-        )
-    if len(owners) == 1:
+    if owners == [photo]:
         return Sidecar(sidecar, "photo")
-    return Sidecar(
-        sidecar, "unclear", f"may belong to {' or '.join(owners)}; rename it {f'{SUFFIX} or '.join(owners)}{SUFFIX}"
-    )
+    if photo in owners:
+        names = f"{SUFFIX} or ".join(owners)
+        return Sidecar(sidecar, "unclear", f"may belong to {' or '.join(owners)}; rename it {names}{SUFFIX}")
+    reason = f"belongs to {owners[0]}; if it is about {photo} too, copy it to {photo}{SUFFIX}"
+    if _suffix(owners[0]) in RAW_SUFFIXES:
+        return Sidecar(sidecar, "raw", reason)
+    return None if owners[0] in pictures else Sidecar(sidecar, "unclear", reason)
 
 
 def _possible_owners(sidecar: Path, photo: str, pictures: Sequence[str]) -> list[str]:

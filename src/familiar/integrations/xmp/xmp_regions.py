@@ -13,16 +13,15 @@ from familiar.integrations.xmp.rdf import (
     MARKER_URI,
     MP_REGION_URI,
     MWG_URI,
+    RDF_URI,
     field_element,
     field_nodes,
     field_text,
     find_property,
     list_container,
     list_items,
-    make_bag,
     make_element,
     make_struct,
-    make_struct_item,
     remove,
     remove_field,
     set_field,
@@ -97,30 +96,28 @@ def _marked_size(resources: Sequence[Element]) -> tuple[float, float] | None:
     return (width, height) if 0 < width < math.inf and 0 < height < math.inf else None
 
 
-def has_same_frame(resources: Sequence[Element], stored_size_px: tuple[int, int], orientation: int) -> bool:
-    """Whether the MWG regions certainly were marked in a photo of these proportions that is turned like this one."""
-    if (size := _marked_size(resources)) is None:
-        return False
-    aspect, stored_aspect = (width / height for width, height in (size, stored_size_px))
-    turned = next((text for each in resources if (text := field_text(each, _TIFF, "Orientation"))), str(orientation))
-    return turned.strip() == str(orientation) and abs(aspect / stored_aspect - 1) <= _MAX_ASPECT_ERROR
-
-
-def check_proportions(resources: Sequence[Element], stored_size_px: tuple[int, int]) -> None:
+def check_frame(resources: Sequence[Element], stored_size_px: tuple[int, int], turned_as: int | None = None) -> None:
     """Raise BadMetadata if the regions were marked in a photo of other proportions.
 
-    Width and height may be swapped: some programs write those of the upright photo.
+    Width and height may be swapped: some programs write those of the upright photo. With `turned_as`, an EXIF
+    orientation, the packet has to say that they were marked in a photo of these proportions that is turned so.
     """
-    if (size := _marked_size(resources)) is None:
-        return
-    width, height = size
-    aspect, stored_aspect = (max(size) / min(size) for size in ((width, height), stored_size_px))
-    if abs(aspect / stored_aspect - 1) > _MAX_ASPECT_ERROR:
+    size = _marked_size(resources)
+    if turned_as is not None:
+        turned = next((text for each in resources if (text := field_text(each, _TIFF, "Orientation"))), str(turned_as))
+        if size is None or turned.strip() != str(turned_as) or _differ(size, stored_size_px):
+            raise BadMetadata("its regions are not known to be for a photo of these proportions, turned as this one")
+    elif size is not None and _differ(size, stored_size_px) and _differ((size[1], size[0]), stored_size_px):
         raise BadMetadata(
-            f"its regions are for a photo of {width:.0f} x {height:.0f} px, and this one has "
+            f"its regions are for a photo of {size[0]:.0f} x {size[1]:.0f} px, and this one has "
             f"{stored_size_px[0]} x {stored_size_px[1]} (was it cropped since?); mark the faces again in the program "
             "that wrote them"
         )
+
+
+def _differ(first: tuple[float, float], second: tuple[float, float]) -> bool:
+    """Whether two sizes are of other proportions."""
+    return abs(first[0] * second[1] / (first[1] * second[0]) - 1) > _MAX_ASPECT_ERROR
 
 
 def add_regions(resources: Sequence[Element], regions: Sequence[Region], stored_size_px: tuple[int, int]) -> None:
@@ -130,7 +127,7 @@ def add_regions(resources: Sequence[Element], regions: Sequence[Region], stored_
         BadMetadata: the packet's regions are for a photo of other proportions, or are not a list.
     """
     if any(True for _ in iterate_regions(resources, MWG_URI)):
-        check_proportions(resources, stored_size_px)
+        check_frame(resources, stored_size_px)
     region_list = _region_list_to_fill(resources, stored_size_px)
     renamed = _rename_regions(resources, MWG_URI, regions)
     _rename_regions(resources, MP_REGION_URI, regions)
@@ -153,7 +150,7 @@ def _region_list_to_fill(resources: Sequence[Element], stored_size_px: tuple[int
         resources[0].appendChild(prop)
     region_list = field_element(prop, MWG_URI, "RegionList")
     if region_list is None:
-        region_list = make_element(MWG_URI, "RegionList", make_bag())
+        region_list = make_element(MWG_URI, "RegionList", make_element(RDF_URI, "Bag"))
         field_nodes(prop)[-1].appendChild(region_list)
     container = list_container(region_list)
     if container is None:
@@ -164,24 +161,18 @@ def _region_list_to_fill(resources: Sequence[Element], stored_size_px: tuple[int
 def _rename_regions(resources: Sequence[Element], uri: str, regions: Sequence[Region]) -> list[Region]:
     """Give the names to regions that mark the same faces, each to the nearest; return those that were given."""
     existing = list(iterate_regions(resources, uri))
-    pairs = [
-        (overlap, new, old)
-        for new, region in enumerate(regions)
-        for old, (_, other) in enumerate(existing)
-        if (overlap := region.box.intersection_over_union(other.box)) > SAME_FACE
-    ]
-    name_of: dict[int, Region] = {}
-    renamed: dict[int, Region] = {}
-    for _, new, old in sorted(pairs, reverse=True):
-        if new in renamed or old in name_of:
+    renamed: list[Region] = []
+    for region in regions:
+        nearest = max(existing, key=lambda each: region.box.intersection_over_union(each[1].box), default=None)
+        if nearest is None or region.box.intersection_over_union(nearest[1].box) <= SAME_FACE:
             continue
-        renamed[new] = name_of[old] = regions[new]
-        element, other = existing[old]
-        if unify_spelling(other.name) != regions[new].name:
-            former = field_text(element, uri, _NAME_FIELD[uri]) or ""
-            set_field(element, MARKER_URI, _FORMER_NAME, former)
-            set_field(element, uri, _NAME_FIELD[uri], regions[new].name)
-    return list(renamed.values())
+        existing.remove(nearest)
+        renamed.append(region)
+        element, other = nearest
+        if unify_spelling(other.name) != region.name:
+            set_field(element, MARKER_URI, _FORMER_NAME, field_text(element, uri, _NAME_FIELD[uri]) or "")
+            set_field(element, uri, _NAME_FIELD[uri], region.name)
+    return renamed
 
 
 def _new_region(region: Region) -> Element:
@@ -193,7 +184,9 @@ def _new_region(region: Region) -> Element:
         *(make_element(AREA_URI, side, f"{share:.7f}") for side, share in sides.items()),
         make_element(AREA_URI, "unit", "normalized"),
     )
-    return make_struct_item(
+    return make_struct(
+        RDF_URI,
+        "li",
         area,
         make_element(MWG_URI, "Name", region.name),
         make_element(MWG_URI, "Type", region.kind),

@@ -2,6 +2,7 @@
 
 from dataclasses import asdict
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -9,6 +10,9 @@ from familiar.cli.commands.gallery.arguments import folder_argument, open_galler
 from familiar.cli.console import list_skipped, note, print_json
 from familiar.cli.options import FILE, exclude_option, json_option, require_parent_folder
 from familiar.core.plural import pluralize
+
+if TYPE_CHECKING:  # --help imports nothing heavy
+    from familiar.gallery import Gallery, ImportResult
 
 TABLE_SUFFIX = ".csv"
 
@@ -38,14 +42,13 @@ def import_(folder: Path, sources: tuple[Path, ...], xmp: bool, exclude: tuple[s
       familiar gallery import album --xmp
     """
     from familiar.core.errors import BadDataset
-    from familiar.integrations.xmp.import_names import import_xmp
 
     if not xmp and len(sources) != 1:
         raise click.UsageError("Give one SOURCE, or --xmp." if sources else "Missing argument 'SOURCE', or --xmp.")
     if exclude and not any(source.is_dir() for source in sources):
         raise click.UsageError("--exclude leaves out files of a folder, and no SOURCE is one.")
     with open_to_correct(folder) as gallery:
-        result = import_xmp(gallery, sources, exclude) if xmp else gallery.import_labels(sources[0], exclude)
+        result = _import_xmp(gallery, sources, exclude) if xmp else gallery.import_labels(sources[0], exclude)
     list_skipped(result.skipped)
     if result.skipped and not result.faces:
         raise BadDataset(
@@ -61,6 +64,12 @@ def import_(folder: Path, sources: tuple[Path, ...], xmp: bool, exclude: tuple[s
         f"{folder}: {pluralize(result.faces, 'face')} of {pluralize(result.identities, 'identity')}, "
         f"{len(result.skipped):,} skipped{followers}"
     )
+
+
+def _import_xmp(gallery: "Gallery", sources: tuple[Path, ...], exclude: tuple[str, ...]) -> "ImportResult":
+    from familiar.integrations.xmp.import_names import import_xmp
+
+    return import_xmp(gallery, sources, exclude)
 
 
 @click.command()
