@@ -36,7 +36,7 @@ class CenterLoss(nn.Module):
 
     def forward(self, embeddings: Float[Tensor, "n d"], labels: Int64[Tensor, " n"]) -> Float[Tensor, ""]:
         """Compute the loss against the centers before their update; zero for no rows. Only the rows get a gradient."""
-        check_batch(embeddings, labels, finite=False)
+        check_batch(embeddings, labels, finite=False, classes=len(self.centers))
         if embeddings.shape[1] != self.centers.shape[1]:
             raise ValueError(
                 f"embeddings have {embeddings.shape[1]} components, but the centers {self.centers.shape[1]}; "

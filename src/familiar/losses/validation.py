@@ -33,6 +33,7 @@ def check_batch(
     name: str = "embeddings",
     wait: bool = False,
     finite: bool = True,
+    classes: int | None = None,
 ) -> None:
     """Check what a loss is called with.
 
@@ -43,6 +44,7 @@ def check_batch(
         name: of the embeddings, in messages.
         wait: as in `check_rows`.
         finite: as in `check_rows`.
+        classes: of a classifier: labels are in [0, classes). On a GPU torch reports others, later.
 
     Raises:
         NotFiniteError: there are NaN or infinite values.
@@ -54,6 +56,13 @@ def check_batch(
         raise ValueError(f"{len(labels)} labels for {len(embeddings)} {name}; pass one label per embedding")
     if anchors is not None and not 0 <= anchors <= len(labels):
         raise ValueError(f"anchors is {anchors}, but it must be between 0 and the {len(labels)} rows of the batch")
+    if classes is not None and not labels.is_cuda and len(labels):
+        low, high = map(int, labels.aminmax())
+        if low < 0 or high >= classes:
+            raise ValueError(
+                f"label {low if low < 0 else high} is none of the {classes} classes, 0 to {classes - 1}; build the "
+                "loss with as many classes as there are labels, and number these from 0"
+            )
     named: dict[str, Any] = {name: embeddings}
     check_rows(wait=wait, finite=finite, **named)
 
