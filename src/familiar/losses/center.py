@@ -36,13 +36,17 @@ class CenterLoss(nn.Module):
 
     def forward(self, embeddings: Float[Tensor, "n d"], labels: Int64[Tensor, " n"]) -> Float[Tensor, ""]:
         """Compute the loss against the centers before their update; zero for no rows. Only the rows get a gradient."""
-        check_batch(embeddings, labels, finite=False, classes=len(self.centers))
+        check_batch(embeddings, labels, finite=False)
         if embeddings.shape[1] != self.centers.shape[1]:
             raise ValueError(
                 f"embeddings have {embeddings.shape[1]} components, but the centers {self.centers.shape[1]}; "
                 "build the loss with this embedding_dim"
             )
-        offsets = to_float32(embeddings) - embedding(labels, self.centers)
+        try:
+            offsets = to_float32(embeddings) - embedding(labels, self.centers)
+        except IndexError:  # checked only now, since the loss is as fast as a check
+            check_batch(embeddings, labels, classes=len(self.centers))
+            raise
         loss = 0.5 * offsets.square().sum() / max(len(labels), 1)
         if not loss.is_cuda and not math.isfinite(loss.item()):
             check_finite("embeddings", embeddings)
