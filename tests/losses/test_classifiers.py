@@ -385,7 +385,7 @@ def test_is_invariant_to_row_order_and_label_values(name):
 @every_classifier
 @pytest.mark.parametrize("label", [-1, 5, -100])
 def test_rejects_labels_outside_classes(name, label):
-    with pytest.raises((RuntimeError, IndexError), match=r"out of (bounds|range)"):
+    with pytest.raises(ValueError, match=r"label -?\d+ is none of the \d+ classes"):
         classifier(name)(rows(1)[0], torch.tensor([label]))
 
 
@@ -458,7 +458,7 @@ def test_softmax_equals_linear_layer_with_cross_entropy(bias, smoothing):
     with torch.autocast("cpu", torch.bfloat16):
         assert objective.float()(embeddings.detach().bfloat16(), labels).dtype == torch.float32
     for label in (5, -1, -100):
-        with pytest.raises(IndexError, match="out of bounds"):
+        with pytest.raises(ValueError, match="is none of the"):
             objective(embeddings.float(), torch.full((6,), label))
 
 

@@ -65,6 +65,23 @@ def test_jpeg_that_lacks_pixels_says_what_to_do(options: dict, share: float):
     assert is_content_broken(caught.value)
 
 
+@pytest.mark.parametrize("options", JPEGS, ids=lambda options: "-".join(options) or "plain")
+@pytest.mark.parametrize("share", [0.03, 0.5])
+def test_zeros_in_place_of_the_end_are_no_pixels(options: dict, share: float):
+    data = encoded(**options)
+    missing = int(len(data) * share)
+    with pytest.raises(UnreadablePhoto, match=r"a\.jpg: (the file is|damaged or) cut off: copy it anew"):
+        decode_photo(data[:-missing] + bytes(missing), "a.jpg", min_side_px=100)
+
+
+@pytest.mark.parametrize("options", JPEGS, ids=lambda options: "-".join(options) or "plain")
+def test_jpeg_with_zeros_after_its_end_is_complete(options: dict, caplog):
+    data = encoded(**options)
+    photo = decode_photo(data + bytes(5000), "a.jpg")
+    np.testing.assert_array_equal(photo.rgb_u8, decode_photo(data, "a.jpg").rgb_u8)
+    assert not caplog.records
+
+
 def test_progressive_jpeg_without_its_last_scan_is_cut_off():
     data = encoded(progressive=True)
     last_scan = data.rindex(b"\xff\xda")

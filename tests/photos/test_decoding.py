@@ -18,6 +18,7 @@ from familiar.core.errors import CannotWrite, FamiliarError, NoFaceFound, Unread
 from familiar.core.types import Photo
 from familiar.photos.decoding import MAX_FILE_BYTES, is_content_broken, load_photo, save_photo
 from familiar.photos.listing import PHOTO_SUFFIXES, find_photos
+from familiar.photos.opening import pixel_limit
 
 
 def gradient(width: int = 48, height: int = 32) -> np.ndarray:
@@ -450,6 +451,20 @@ def test_limit_of_megapixels_is_that_of_the_environment(tmp_path: Path, monkeypa
     for value in ("", "many", "0", "-3", "nan", "inf"):
         monkeypatch.setenv("FAMILIAR_MAX_MEGAPIXELS", value)
         assert f"FAMILIAR_MAX_MEGAPIXELS={value}: give a number of megapixels" in refusal(data, tmp_path)
+
+
+def test_tiff_of_colors_as_floats_says_what_to_do(tmp_path: Path) -> None:
+    data = cv2.imencode(".tif", RGB.astype(np.float32) / 255)[1].tobytes()
+    assert refusal(data, tmp_path) == "a photo of such pixels is not read: convert it to JPEG"
+
+
+@pytest.mark.slow
+def test_photo_of_a_phone_with_200_megapixels_is_read(tmp_path: Path) -> None:
+    """Samsung's. At full size it takes 600 MB, so that here it is decoded at an eighth."""
+    (tmp_path / "a.jpg").write_bytes(encoded(Image.new("L", (16_320, 12_240), 120), "JPEG"))
+    photo = load_photo(tmp_path / "a.jpg", min_side_px=1_500)
+    assert (photo.size_px, photo.source_size_px) == ((2_040, 1_530), (16_320, 12_240))
+    assert pixel_limit() > 16_320 * 12_240
 
 
 NOISE = np.random.default_rng(0).integers(0, 256, (120, 160, 3), dtype=np.uint8)

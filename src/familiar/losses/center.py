@@ -1,12 +1,14 @@
 """Center loss: an auxiliary loss that pulls each row towards the mean of its class (Wen et al., ECCV 2016)."""
 
+import math
+
 import torch
 from jaxtyping import Float, Int64
 from torch import Tensor, nn
 from torch.nn.functional import embedding
 
 from familiar.losses.blockwise import to_float32
-from familiar.losses.validation import check_batch, check_classifier, check_range
+from familiar.losses.validation import check_batch, check_classifier, check_finite, check_range
 
 
 class CenterLoss(nn.Module):
@@ -34,19 +36,27 @@ class CenterLoss(nn.Module):
 
     def forward(self, embeddings: Float[Tensor, "n d"], labels: Int64[Tensor, " n"]) -> Float[Tensor, ""]:
         """Compute the loss against the centers before their update; zero for no rows. Only the rows get a gradient."""
-        check_batch(embeddings, labels)
+        check_batch(embeddings, labels, finite=False)
         if embeddings.shape[1] != self.centers.shape[1]:
             raise ValueError(
                 f"embeddings have {embeddings.shape[1]} components, but the centers {self.centers.shape[1]}; "
                 "build the loss with this embedding_dim"
             )
-        offsets = to_float32(embeddings) - embedding(labels, self.centers)
+        try:
+            offsets = to_float32(embeddings) - embedding(labels, self.centers)
+        except IndexError:  # checked only now, since the loss is as fast as a check
+            check_batch(embeddings, labels, classes=len(self.centers))
+            raise
+        loss = 0.5 * offsets.square().sum() / max(len(labels), 1)
+        if not loss.is_cuda and not math.isfinite(loss.item()):
+            check_finite("embeddings", embeddings)
         if self.training:
-            self._move(offsets.detach(), labels)
-        return 0.5 * offsets.square().sum() / max(len(labels), 1)
+            self._move(offsets.detach(), labels, are_checked=not loss.is_cuda)
+        return loss
 
-    def _move(self, offsets: Float[Tensor, "n d"], labels: Int64[Tensor, " n"]) -> None:
-        offsets = offsets.nan_to_num(0.0, 0.0, 0.0)  # on a GPU rows are not checked, and a NaN would stay for ever
+    def _move(self, offsets: Float[Tensor, "n d"], labels: Int64[Tensor, " n"], *, are_checked: bool) -> None:
+        if not are_checked:  # as on a GPU: a NaN would stay for ever
+            offsets = offsets.nan_to_num(0.0, 0.0, 0.0)
         counts = offsets.new_zeros(len(self.centers)).scatter_add_(0, labels, offsets.new_ones(len(labels)))
         steps = self.rate * offsets / (1.0 + counts[labels])[:, None]
         self.centers.index_add_(0, labels, steps.to(self.centers.dtype))

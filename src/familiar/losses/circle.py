@@ -53,6 +53,18 @@ def circle_from_similarities(
     if not s_p.is_cuda:
         check_finite("s_p", s_p)
         check_finite("s_n", s_n)
+    return _loss_from_similarities(s_p, s_n, alpha_p, alpha_n, delta_p, delta_n, gamma)
+
+
+def _loss_from_similarities(
+    s_p: Tensor,
+    s_n: Tensor,
+    alpha_p: Tensor | float,
+    alpha_n: Tensor | float,
+    delta_p: Tensor | float,
+    delta_n: Tensor | float,
+    gamma: float,
+) -> Tensor:
     costs = _softplus(gamma * (alpha_n * (s_n - delta_n) - alpha_p * (s_p - delta_p))) / gamma
     return costs.sum() / max(costs.numel(), 1)
 
@@ -81,6 +93,12 @@ def circle_loss(
         A scalar; 0 for no triplets.
     """
     check_rows(anchors=anchors, positives=positives, negatives=negatives)
+    return _loss_of_triplets(anchors, positives, negatives, margin, gamma, detach_weights)
+
+
+def _loss_of_triplets(
+    anchors: Tensor, positives: Tensor, negatives: Tensor, margin: float, gamma: float, detach_weights: bool
+) -> Tensor:
     anchors, positives, negatives = to_float32(anchors), to_float32(positives), to_float32(negatives)
     cosines_p, cosines_n = (anchors * positives).sum(dim=1), (anchors * negatives).sum(dim=1)
     return _loss_from_cosines(cosines_p, cosines_n, margin, gamma, detach_weights)
@@ -93,7 +111,7 @@ def _loss_from_cosines(
     alpha_p, alpha_n = relu(1 + margin - s_p), relu(s_n + margin)
     if detach_weights:
         alpha_p, alpha_n = alpha_p.detach(), alpha_n.detach()
-    return circle_from_similarities(s_p, s_n, alpha_p, alpha_n, 1 - margin, margin, gamma)
+    return _loss_from_similarities(s_p, s_n, alpha_p, alpha_n, 1 - margin, margin, gamma)
 
 
 @dataclass
@@ -149,11 +167,12 @@ class CircleTriplets:
         self, embeddings: Float[Tensor, "n d"], labels: Int64[Tensor, " n"], anchors: int | None = None
     ) -> Float[Tensor, ""]:
         """Compute the loss of a batch of unit rows; `anchors` as in `PairLoss`."""
-        check_batch(embeddings, labels, anchors, wait=True)  # which mining does in any case
+        check_batch(embeddings, labels, anchors, wait=True, finite=embeddings.is_cuda)  # on a CPU mining looks for NaN
         triplets = self.mine_triplets(embeddings, labels).first_anchors(anchors)
         n = len(embeddings)
         if len(triplets) <= n:
-            return self.triplet_loss_from(*triplets.select_rows(embeddings))
+            rows = triplets.select_rows(embeddings)
+            return _loss_of_triplets(*rows, self.margin, self.gamma, self.detach_weights)
         # Many triplets share few pairs: compute each cosine once and look it up in the matrix.
         with torch.autocast(embeddings.device.type, enabled=False):
             rows = to_float32(embeddings)

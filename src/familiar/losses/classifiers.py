@@ -6,8 +6,8 @@ All are called with (embeddings, labels) and return the mean cross-entropy. They
 - Embeddings may be a prefix of `embedding_dim` components, scaled to unit length: then as many leading components of
   the centers are used, at unit length too, so that one set of centers serves every prefix.
 - Half-precision embeddings are converted to float32, autocast is off, and an empty batch gives zero.
-- Labels outside [0, classes) raise torch's own error; ValueError: embeddings longer than the centers, another number of
-  labels than rows, other shapes or dtypes, and NaN (on a GPU, where that would be waited for, the loss is NaN).
+- ValueError: labels outside [0, classes), embeddings longer than the centers, another number of labels than rows,
+  other shapes or dtypes, and NaN (on a GPU, where that would be waited for, torch reports labels, and the loss is NaN).
 """
 
 import torch
@@ -58,7 +58,7 @@ class Softmax(nn.Module):
 
     def forward(self, embeddings: Float[Tensor, "n d"], labels: Int64[Tensor, " n"]) -> Float[Tensor, ""]:
         """Compute the mean cross-entropy of `embeddings` against `labels` in [0, classes)."""
-        check_batch(embeddings, labels)
+        check_batch(embeddings, labels, classes=len(self.centers))
         with torch.autocast(embeddings.device.type, enabled=False):
             compute_dtype = torch.promote_types(embeddings.dtype, torch.float32)
             bias = None if self.bias is None else self.bias.to(compute_dtype)

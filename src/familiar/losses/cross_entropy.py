@@ -36,7 +36,7 @@ def cosine_cross_entropy(
         embeddings: rows of any length; they are normalized.
         centers: one per class, or k per class, of which the nearest counts; they are normalized. Only their first d
             components are used (see `truncate_components`).
-        labels: in [0, classes); others raise torch's own error.
+        labels: in [0, classes).
         apply_margin: changes the cosines of the rows' own classes; elementwise and differentiable.
         scale: factor of the cosines.
         label_smoothing: share of the target that is spread over all classes.
@@ -44,7 +44,7 @@ def cosine_cross_entropy(
     Returns:
         A scalar; a differentiable zero for an empty batch.
     """
-    check_batch(embeddings, labels)
+    check_batch(embeddings, labels, classes=centers.shape[-2])
     with torch.autocast(embeddings.device.type, enabled=False):
         compute_dtype = torch.promote_types(embeddings.dtype, torch.float32)
         rows = normalize(embeddings.to(compute_dtype))

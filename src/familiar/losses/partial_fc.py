@@ -72,7 +72,7 @@ class PartialFC(nn.Module):
 
     def forward(self, embeddings: Float[Tensor, "n d"], labels: Int64[Tensor, " n"]) -> Float[Tensor, ""]:
         """Compute the mean cross-entropy of `embeddings` against `labels` in [0, classes)."""
-        check_batch(embeddings, labels)
+        check_batch(embeddings, labels, classes=self.classes)
         count = math.ceil(self.rate * self.classes) if self.training else self.classes
         if count < self.classes:
             sampled = sample_classes(labels, self.classes, count)

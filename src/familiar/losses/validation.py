@@ -1,5 +1,6 @@
 """Checks of loss settings, and of the batches that losses are called with."""
 
+import math
 from typing import Any
 
 import torch
@@ -25,7 +26,14 @@ def check_classifier(embedding_dim: int, classes: int, scale: float, label_smoot
 
 
 def check_batch(
-    embeddings: Tensor, labels: Tensor, anchors: int | None = None, *, name: str = "embeddings", wait: bool = False
+    embeddings: Tensor,
+    labels: Tensor,
+    anchors: int | None = None,
+    *,
+    name: str = "embeddings",
+    wait: bool = False,
+    finite: bool = True,
+    classes: int | None = None,
 ) -> None:
     """Check what a loss is called with.
 
@@ -35,6 +43,8 @@ def check_batch(
         anchors: at most as many as rows.
         name: of the embeddings, in messages.
         wait: as in `check_rows`.
+        finite: as in `check_rows`.
+        classes: of a classifier: labels are in [0, classes). On a GPU torch reports others, later.
 
     Raises:
         NotFiniteError: there are NaN or infinite values.
@@ -46,15 +56,23 @@ def check_batch(
         raise ValueError(f"{len(labels)} labels for {len(embeddings)} {name}; pass one label per embedding")
     if anchors is not None and not 0 <= anchors <= len(labels):
         raise ValueError(f"anchors is {anchors}, but it must be between 0 and the {len(labels)} rows of the batch")
+    if classes is not None and not labels.is_cuda and len(labels):
+        low, high = map(int, labels.aminmax())
+        if low < 0 or high >= classes:
+            raise ValueError(
+                f"label {low if low < 0 else high} is none of the {classes} classes, 0 to {classes - 1}; build the "
+                "loss with as many classes as there are labels, and number these from 0"
+            )
     named: dict[str, Any] = {name: embeddings}
-    check_rows(wait=wait, **named)
+    check_rows(wait=wait, finite=finite, **named)
 
 
-def check_rows(*, wait: bool = False, same_width: bool = True, **tensors: Tensor) -> None:
+def check_rows(*, wait: bool = False, finite: bool = True, same_width: bool = True, **tensors: Tensor) -> None:
     """Check tensors whose rows belong together.
 
     Args:
         wait: look for NaN on a GPU too, which makes the program wait for it. Otherwise NaN shows there in the loss.
+        finite: look for NaN at all: False where another check or the loss itself shows it.
         same_width: whether the rows have to be of the same length.
         tensors: floats "n d", finite, by their names for messages.
 
@@ -68,7 +86,7 @@ def check_rows(*, wait: bool = False, same_width: bool = True, **tensors: Tensor
         rule = "the same number of them, " if len(tensors) > 1 else ""
         raise ValueError(f"rows of floats are needed, {rule}one per photo; got {described}")
     for name, rows in tensors.items():
-        if wait or not rows.is_cuda:
+        if finite and (wait or not rows.is_cuda):
             check_finite(name, rows)
 
 
@@ -76,7 +94,7 @@ def check_finite(name: str, values: Tensor) -> None:
     """Raise NotFiniteError for NaN and infinite values."""
     values = values.detach()
     # One pass without a temporary: the sum is finite unless a value is not, or the values are huge.
-    if not values.sum(dtype=torch.promote_types(values.dtype, torch.float32)).isfinite():
+    if not math.isfinite(values.sum(dtype=torch.promote_types(values.dtype, torch.float32)).item()):
         bad = (~values.isfinite()).nonzero()
         if len(bad):
             row = f"; the first is in row {int(bad[0, 0])}" if values.ndim else ""

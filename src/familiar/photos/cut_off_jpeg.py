@@ -10,6 +10,7 @@ _START_OF_SCAN, _PROGRESSIVE = b"\xff\xda", 0xC2
 _START_OF_FRAME = frozenset({0xC0, 0xC1, _PROGRESSIVE})
 _MISSING_VALUES = (127, 128)  # libjpeg's fill, also inverted
 _BLOCK_PX, _MAX_ROWS = 8, 4  # of pixels in a block, of blocks in the tallest unit of a JPEG
+_MIN_PADDING = 64  # zeros: fewer may be pixels of one color
 _COEFFICIENTS = frozenset(range(64))
 
 
@@ -37,6 +38,21 @@ def missing_share(data: bytes) -> float:
     else:
         return 0.0
     return _progressive_share(data) if is_progressive else _filled_share(data)
+
+
+def without_padding(data: bytes) -> bytes:
+    """Return a JPEG without the zeros that a download or a disk left in place of its end: they may decode as pixels.
+
+    Args:
+        data: a JPEG. One with its end marker, which some cameras fill up with zeros, stays as it is.
+    """
+    if not data.endswith(bytes(_MIN_PADDING)):
+        return data
+    try:
+        _, scans = _headers(data)
+    except ValueError:
+        return data
+    return data if any(END in scan for scan in scans) else data.rstrip(b"\0")
 
 
 def _filled_share(data: bytes) -> float:

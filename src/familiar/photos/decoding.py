@@ -20,7 +20,7 @@ from familiar.core.errors import CannotWrite, FamiliarError, UnreadablePhoto
 from familiar.core.files import write_atomically
 from familiar.core.terminal_text import printable
 from familiar.core.types import Photo
-from familiar.photos.cut_off_jpeg import END, MAX_MISSING, missing_share
+from familiar.photos.cut_off_jpeg import END, MAX_MISSING, missing_share, without_padding
 from familiar.photos.fast_jpeg import clean_jpeg_size, decode_clean_jpeg, jpeg_scale
 from familiar.photos.opening import check_pixels, ignoring_pillow_limit, open_image, pixel_limit
 from familiar.photos.photo_source import PhotoSource, photo_name, read_content
@@ -258,6 +258,8 @@ def _check_min_side(min_side_px: int | None) -> None:
 
 
 def _decode(data: bytes, source: Path | str, min_side_px: int | None, max_pixels: int) -> Photo:
+    if data.startswith(_JPEG):
+        data = without_padding(data)
     try:
         return _decode_complete(data, source, min_side_px, max_pixels)
     except FamiliarError:
@@ -351,4 +353,6 @@ def _error_cause(error: Exception) -> str:
     cause = str(error).strip() or type(error).__name__
     if isinstance(error, (FamiliarError, ImportError, MemoryError)) or _NEEDS_NO_REMEDY.search(cause):
         return cause
+    if "unknown pixel mode" in cause:  # Pillow's, such as for TIFFs of colors as floats
+        return "a photo of such pixels is not read: convert it to JPEG"
     return f"damaged or cut off: copy it anew ({cause})"
