@@ -86,7 +86,7 @@ def run(line: str) -> str:
         arguments += ["--set", "budget.epochs=1"]
     if arguments[0] == "export" and arguments[1].startswith(
         "runs/"
-    ):  # a network of one epoch loses more than is allowed
+    ):  # one epoch loses more
         arguments += ["--max-auc-drop", "1", "--max-recall-drop", "1"]
     if "haar-cat" in arguments:  # the drawn cats are faces already
         index = arguments.index("--detector")
