@@ -84,9 +84,7 @@ def run(line: str) -> str:
         small += [] if "--recipe" in arguments else ["model.name=mobilenetv3_small_050"]
         arguments[1:1] = [word for setting in small for word in ("--set", setting)]
         arguments += ["--set", "budget.epochs=1"]
-    if arguments[0] == "export" and arguments[1].startswith(
-        "runs/"
-    ):  # one epoch loses more
+    if arguments[0] == "export" and arguments[1].startswith("runs/"):  # one epoch loses more
         arguments += ["--max-auc-drop", "1", "--max-recall-drop", "1"]
     if "haar-cat" in arguments:  # the drawn cats are faces already
         index = arguments.index("--detector")
