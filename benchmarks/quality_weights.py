@@ -78,12 +78,12 @@ def embed(embedder: Embedder, table: IdentityTable, detector_name: str, *, degra
             rgb_u8 = cv2.resize(photo.rgb_u8, None, None, *[draw.uniform(0.2, 1.0)] * 2, interpolation=cv2.INTER_AREA)
             rgb_u8 = cv2.GaussianBlur(rgb_u8, (0, 0), draw.uniform(0.1, 1.5))
             photo = Photo(rgb_u8, photo.source, rgb_u8.shape[1::-1])
-        found = embedder.detect_faces(photo, detector, open_photo=lambda each, **_: each).faces
-        if found:
-            assert found[0].crop is not None
-            outputs = session.run(None, {session.get_inputs()[0].name: found[0].crop.rgb_u8[None]})
+        detected = embedder.detect_faces(photo, detector, open_photo=lambda each, **_: each).faces
+        if detected:
+            assert detected[0].crop is not None
+            outputs = session.run(None, {session.get_inputs()[0].name: detected[0].crop.rgb_u8[None]})
             vectors, raw = map(np.asarray, outputs)
-            faces.append((vectors[0], label, found[0].quality, np.linalg.norm(raw)))
+            faces.append((vectors[0], label, detected[0].quality, np.linalg.norm(raw)))
     return dict(
         zip(("embeddings", "labels", "quality", "length"), map(np.array, zip(*faces, strict=True)), strict=True)
     )
