@@ -78,10 +78,12 @@ def embed(embedder: Embedder, table: IdentityTable, detector_name: str, *, degra
             rgb_u8 = cv2.resize(photo.rgb_u8, None, None, *[draw.uniform(0.2, 1.0)] * 2, interpolation=cv2.INTER_AREA)
             rgb_u8 = cv2.GaussianBlur(rgb_u8, (0, 0), draw.uniform(0.1, 1.5))
             photo = Photo(rgb_u8, photo.source, rgb_u8.shape[1::-1])
-        found = embedder.detect_faces(photo, detector, open_photo=lambda each, **_: each).faces
-        if found:
-            vector, raw = session.run(None, {session.get_inputs()[0].name: found[0].crop.rgb_u8[None]})
-            faces.append((vector[0], label, found[0].quality, np.linalg.norm(raw)))
+        detected = embedder.detect_faces(photo, detector, open_photo=lambda each, **_: each).faces
+        if detected:
+            assert detected[0].crop is not None
+            outputs = session.run(None, {session.get_inputs()[0].name: detected[0].crop.rgb_u8[None]})
+            vectors, raw = map(np.asarray, outputs)
+            faces.append((vectors[0], label, detected[0].quality, np.linalg.norm(raw)))
     return dict(
         zip(("embeddings", "labels", "quality", "length"), map(np.array, zip(*faces, strict=True)), strict=True)
     )
@@ -130,17 +132,17 @@ def f_scores(embeddings: np.ndarray, labels: np.ndarray, weights: np.ndarray, th
 
 
 @contextmanager
-def weighted_means(rows: np.ndarray, weights: np.ndarray) -> Iterator[None]:
+def weighted_means(weighted: np.ndarray, weights: np.ndarray) -> Iterator[None]:
     """Let the means of clusters weigh these rows; others, as of domains, count one each."""
-    clusters_class = clustering._Clusters  # pyright: ignore[reportPrivateUsage]
+    clusters_class = clustering._Clusters
     original = clusters_class.__init__
 
-    def init(self, items: np.ndarray, initial: np.ndarray) -> None:
-        similarity = items.astype(np.float32) @ rows.T
+    def init(self: clustering._Clusters, rows: np.ndarray, initial_cluster: np.ndarray) -> None:
+        similarity = rows.astype(np.float32) @ weighted.T
         nearest = similarity.argmax(axis=1)
-        known = similarity[np.arange(len(items)), nearest] > SAME_ROW
+        known = similarity[np.arange(len(rows)), nearest] > SAME_ROW
         scale = np.where(known, weights[nearest], 1.0)
-        original(self, items * scale[:, None], initial)
+        original(self, rows * scale[:, None], initial_cluster)
         single = self.sizes == 1
         self._norms[single] = scale[single]
 
