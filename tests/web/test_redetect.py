@@ -91,8 +91,8 @@ def test_button_adds_the_model_that_an_album_lacks(settings: Settings, caplog: p
         assert (job["state"], job["total"], job["processed"], job["faces"]) == ("done", 5, 5, 3), job
         assert 'action="/album/models"' not in client.get("/model").text
         with (photos / "blue1.png").open("rb") as photo:
-            found = client.post("/api/v1/search/photo", files={"photo": photo}).json()
-        assert found["photos"][0]["path"] == str(photos / "blue1.png"), "by the new model"
+            results = client.post("/api/v1/search/photo", files={"photo": photo}).json()
+        assert results["photos"][0]["path"] == str(photos / "blue1.png"), "by the new model"
     with Gallery.open(folder) as gallery:
         assert gallery.model_reference.models == ("cat,dog=pet-nano", "person=person-mobile")
     assert "mixes them up" not in caplog.text
