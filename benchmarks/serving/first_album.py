@@ -53,9 +53,9 @@ def main(options: list[str]) -> None:
             phone.goto(f"{server.url}/search")
             phone.locator("input[type=file]").first.set_input_files(photos["Mia"][-1])
             phone.wait_for_url("**/search")
-            found = _shot(phone)
+            search = _shot(phone)
             phone.goto(f"{server.url}/individuals")
-            save_sheet(pictures / "album-phone.png", found, _shot(phone))
+            save_sheet(pictures / "album-phone.png", search, _shot(phone))
 
 
 def _draw_pets(folder: Path) -> dict[str, list[Path]]:

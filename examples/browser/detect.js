@@ -24,7 +24,7 @@ const POINTS = 5; // a person's landmarks: eyes, nose, corners of the mouth
  * What this finds in the place of a detector of Python, by its name: of people it has landmarks, as "yunet" has. Those
  * that are not here have nothing like them in a browser.
  */
-export const DETECTORS = { pets: ["cat", "dog"], auto: LABELS, yunet: ["person"] };
+export const DETECTORS = { pets: ["cat", "dog"], people: ["person"], auto: LABELS, yunet: ["person"] };
 
 /**
  * The heads in a photo, best first: {box, score, label, landmarks}. Boxes are [left, top, right, bottom] in pixels of

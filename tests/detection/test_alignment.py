@@ -258,6 +258,7 @@ def test_rejects_box_without_photo_pixels(box_xyxy_px: tuple) -> None:
     ("name", "text"),
     [
         ("pets", "head of a cat or dog"),
+        ("people", "face of a person"),
         ("auto", "head of a cat or dog and no face of a person"),
         ("none", "face"),
     ],

@@ -33,18 +33,18 @@ def yunet_file(shared_data: Path) -> Path:
 # By name
 
 
-@pytest.mark.parametrize("name", ["none", "center", "pets", "auto"])
+@pytest.mark.parametrize("name", ["none", "center", "pets", "people", "auto"])
 def test_detectors_are_built_by_name(name: str) -> None:
     assert isinstance(build_detector(name), Detector)
 
 
 def test_every_detector_has_a_description() -> None:
-    assert set(DETECTORS) == {"none", "center", "pets", "auto", "yunet"}
+    assert set(DETECTORS) == {"none", "center", "pets", "people", "auto", "yunet"}
     assert all(spec.description for spec in DETECTORS.values())
 
 
 def test_rejects_unknown_name_and_lists_detectors() -> None:
-    with pytest.raises(BadDetector, match="'mtcnn'; there are: none, center, pets, auto, yunet"):
+    with pytest.raises(BadDetector, match="'mtcnn'; there are: none, center, pets, people, auto, yunet"):
         build_detector("mtcnn")
 
 

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from familiar.core.published_files import PUBLISHED_FILES
-from familiar.core.types import Face, Photo
+from familiar.core.types import LABELS, Face, Photo
 from familiar.datasets.synthetic import SyntheticPhoto
 from familiar.detection.detectors import build_detector
 from familiar.detection.pets_and_people import PetsAndPeople
@@ -28,6 +28,7 @@ class Saying:
 def both(heads: Saying, people: Saying) -> PetsAndPeople:
     detector = PetsAndPeople.__new__(PetsAndPeople)
     detector._heads = heads  # pyright: ignore[reportAttributeAccessIssue]
+    detector.labels = frozenset(LABELS)
     detector._people = people  # pyright: ignore[reportAttributeAccessIssue]
     return detector
 

@@ -153,7 +153,7 @@ def test_labels_of_faces_that_changed_during_the_import_are_refused(
     photo.touch()
     with clustered.write() as repository:
         repository.connection.execute("UPDATE photos SET path = ? WHERE id = 1", (bytes(photo),))
-    monkeypatch.setattr(import_export, "find_photos", lambda _: [photo])
+    monkeypatch.setattr(import_export, "find_photos", lambda *_, **__: [photo])
 
     def import_labels() -> None:
         if source == "folders":

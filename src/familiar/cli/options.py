@@ -186,7 +186,7 @@ limit_options = all_of(
 detector_options = all_of(
     click.option(
         "--detector",
-        help="pets (cats and dogs), auto (pets and people), none (photos are cropped already), center (the central "
+        help="pets (cats and dogs), people, auto (both), none (photos are cropped already), center (the central "
         "square) or yunet. [default: the gallery's, or the model's]",
     ),
     click.option("--detector-model", type=FILE, help="ONNX file of YuNet. [default: the downloaded one]"),

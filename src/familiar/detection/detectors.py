@@ -87,6 +87,7 @@ DETECTORS: dict[str, DetectorSpec] = {
     "none": DetectorSpec("photos are crops already", WholePhoto),
     "center": DetectorSpec("the largest centered square", CenterSquare),
     "pets": DetectorSpec("heads of cats and dogs; built in", HeadDetector, frozenset(PETS)),
+    "people": DetectorSpec("people's faces, by YuNet if it is here; built in", lambda: PetsAndPeople(PEOPLE), PEOPLE),
     "auto": DetectorSpec(
         "heads of cats and dogs, and people's faces, by YuNet if it is here; built in",
         PetsAndPeople,

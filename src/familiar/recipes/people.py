@@ -23,7 +23,7 @@ def person_nano() -> Recipe:
     return Recipe(
         name="person-nano",
         model=ModelSettings(name="nano_mobile", embedding_dim=128, dropout=0.0),
-        input=InputSettings(size_px=112, resize_px=112, detector="auto"),
+        input=InputSettings(size_px=112, resize_px=112, detector="people"),
         # Detectors differ in where they see a face, by about this much.
         augmentation=replace(
             NO_AUGMENTATION,

@@ -21,6 +21,9 @@ def names_shards(location: str) -> bool:
     """Whether a source of data is shards: a URL, a shard, a pattern of shards, or a folder with shards in it.
 
     A folder that cannot be listed is none; whoever reads its photos says why.
+
+    Args:
+        location: the source.
     """
     if is_url(location) or location.lower().endswith(SUFFIXES):
         return True
