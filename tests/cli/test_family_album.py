@@ -24,7 +24,7 @@ def photos(shared_data: Path, tmp_path: Path) -> dict[str, list[Path]]:
     """Photos of a cat, a dog and a person, three each."""
     folders = {
         "cat": "cats23_gpriamo/s01_Tigro",
-        "dog": "dogs29_stdove/dog_A",
+        "dog": "dogs29_stdove/dog_B",
         "person": "lfw_photos_devtest/Amelie_Mauresmo",
     }
     copies: dict[str, list[Path]] = {}
