@@ -1,6 +1,7 @@
 import tracemalloc
 from collections.abc import Iterator
 from functools import partial
+from typing import Any
 from unittest import mock
 
 import jaxtyping
@@ -217,9 +218,9 @@ def _without_type_checks() -> Iterator[None]:
 @pytest.mark.parametrize(
     ("vectors", "queries", "message"),
     [
-        (rows(3), rows(1)[0], r"queries are rows of numbers \(n, d\), not \(5,\): of a single one give row\[None\]"),
-        (rows(3)[0], rows(1), r"vectors are rows of numbers \(n, d\), not \(5,\)"),
-        (rows(3), rows(1, dim=8), "vectors have 5 numbers and queries 8: of another model?"),
+        (rows(3), rows(1)[0], r"queries are rows of floats \(n, d\), not \(5,\) float32: of a single one row\[None\]"),
+        (rows(3)[0], rows(1), r"vectors are rows of floats \(n, d\), not \(5,\)"),
+        (rows(3), rows(1, dim=8), "vectors have 5 numbers, queries 8: of another model?"),
     ],
 )
 @pytest.mark.parametrize("find", [search, partial(rerank, rows=np.array([[0, 1]]))], ids=["search", "rerank"])
@@ -238,3 +239,29 @@ def test_rerank_rejects_candidates_of_other_queries():
 def test_queries_cannot_be_given_in_the_place_of_vectors(find):
     with pytest.raises(TypeError, match="positional argument"):
         find(rows(1), rows(3), 1)
+
+
+@pytest.mark.usefixtures("_without_type_checks")
+@pytest.mark.parametrize("dtype", [np.float64, np.longdouble, ">f4"])
+def test_vectors_of_other_types_are_found_as_in_float32(dtype: Any) -> None:
+    vectors, queries = rows(200), rows(20)
+    search(vectors.astype(np.float16), queries=queries, k=3)  # whose memory was read as such vectors
+    expected_rows, expected = search(vectors, queries=queries, k=3)
+    for converted in (queries, queries.astype(dtype)):
+        hits, similarity = search(vectors.astype(dtype), queries=converted, k=3)
+        np.testing.assert_array_equal(hits, expected_rows)
+        np.testing.assert_allclose(similarity, expected, atol=1e-6)
+
+
+@pytest.mark.usefixtures("_without_type_checks")
+@pytest.mark.parametrize("allowed", [np.array([1, 2]), np.ones(2, bool), np.ones(4, bool), np.ones(3, np.int64)])
+def test_mask_that_does_not_fit_is_refused(allowed: np.ndarray) -> None:
+    with pytest.raises(ValueError, match="`allowed` says for each of 3 rows whether it may be found"):
+        search(rows(3), queries=rows(1), k=1, allowed=allowed)
+
+
+@pytest.mark.usefixtures("_without_type_checks")
+@pytest.mark.parametrize("candidates", [[[0, 3]], [[-1, 0]], [[0.0, 1.0]]])
+def test_candidates_that_are_no_rows_are_refused(candidates: list[list[float]]) -> None:
+    with pytest.raises(ValueError, match="candidates"):
+        rerank(rows(3), queries=rows(1), rows=np.array(candidates), k=1)

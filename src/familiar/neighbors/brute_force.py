@@ -76,7 +76,8 @@ def search(
     ones the lower row comes first. So equal rows tie exactly, and no result depends on the blocks.
 
     Args:
-        vectors: unit rows. Checking all of them would take as long as the search, so only rows near a query are.
+        vectors: unit rows, in float32 or float16; others are converted. Checking all of them would take as long as the
+            search, so only rows near a query are.
         queries: unit rows.
         k: hits per query, at least 1.
         allowed: mask of the rows that may be found; None: all.
@@ -89,9 +90,13 @@ def search(
             arrays whose shapes do not fit.
     """
     _check_k(k)
-    _check_shapes(vectors, queries)
+    vectors, queries = _checked(vectors, queries)
     exact_queries = unit_rows(queries)
     if allowed is not None:
+        if np.asarray(allowed).dtype != bool or np.shape(allowed) != (len(vectors),):
+            raise ValueError(
+                f"`allowed` says for each of {len(vectors)} rows whether it may be found: as many booleans"
+            )
         rows = np.flatnonzero(allowed)
         if len(rows) * _COPY_BELOW_ONE_IN < len(vectors):
             hits, similarity = search(vectors[rows], queries=queries, k=k)
@@ -160,9 +165,13 @@ def rerank(
         ValueError: rows or queries that are not unit vectors, k below 1, or arrays whose shapes do not fit.
     """
     _check_k(k)
-    _check_shapes(vectors, queries)
-    if rows.ndim != 2 or len(rows) != len(queries):
-        raise ValueError(f"each of {len(queries)} queries needs a row of candidates, not {rows.shape}")
+    vectors, queries = _checked(vectors, queries)
+    if rows.ndim != 2 or len(rows) != len(queries) or rows.dtype.kind not in "iu":
+        raise ValueError(f"each of {len(queries)} queries needs a row of candidates, not {rows.shape} {rows.dtype}")
+    if rows.size and not 0 <= rows.min() <= rows.max() < len(vectors):
+        raise ValueError(
+            f"candidates are rows of the {len(vectors)} vectors, from 0 on, not {rows.min()} to {rows.max()}"
+        )
     best = _TopK(len(queries), min(k, rows.shape[1]))
     query = np.repeat(np.arange(len(queries)), rows.shape[1])
     best.add(query, rows.ravel(), _exact_similarities(vectors, rows.ravel(), unit_rows(queries), query))
@@ -174,12 +183,19 @@ def _check_k(k: int) -> None:
         raise ValueError(f"k must be at least 1, got {k}")
 
 
-def _check_shapes(vectors: np.ndarray, queries: np.ndarray) -> None:
-    for name, rows in (("vectors", vectors), ("queries", queries)):
-        if rows.ndim != 2:
-            raise ValueError(f"{name} are rows of numbers (n, d), not {rows.shape}: of a single one give row[None]")
-    if vectors.shape[1] != queries.shape[1]:
-        raise ValueError(f"vectors have {vectors.shape[1]} numbers and queries {queries.shape[1]}: of another model?")
+def _checked(vectors: np.ndarray, queries: np.ndarray) -> tuple[Vectors, Float32[np.ndarray, "q d"]]:
+    """Return both as arrays of numbers that can be searched, vectors of other types than float16 as float32."""
+    arrays: list[np.ndarray] = []
+    for name, given, dtypes in (("vectors", vectors, (np.float16, np.float32)), ("queries", queries, (np.float64,))):
+        rows = np.asarray(given)
+        if rows.dtype.kind != "f" or rows.ndim != 2:
+            raise ValueError(
+                f"{name} are rows of floats (n, d), not {rows.shape} {rows.dtype}: of a single one row[None]"
+            )
+        arrays.append(rows if rows.dtype in dtypes else rows.astype(np.float32, copy=False))
+    if arrays[0].shape[1] != arrays[1].shape[1]:
+        raise ValueError(f"vectors have {arrays[0].shape[1]} numbers, queries {arrays[1].shape[1]}: of another model?")
+    return arrays[0], arrays[1]
 
 
 class _TopK:
