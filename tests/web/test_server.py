@@ -2,6 +2,7 @@
 
 import contextlib
 import http.client
+import ipaddress
 import json
 import os
 import re
@@ -15,6 +16,7 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 from click.testing import CliRunner
@@ -29,7 +31,7 @@ from familiar.photos.preprocessing import Preprocessing
 from familiar.web import server
 from familiar.web.access_token import MIN_TOKEN_CHARACTERS
 from familiar.web.service import Service
-from familiar.web.settings import Settings
+from familiar.web.settings import ServerSettings, Settings
 from support.middleware import CERTIFICATE, KEY
 from support.random_bundle import random_bundle
 
@@ -412,3 +414,11 @@ def test_concurrent_writes_persist_after_stop(service: Service, folder: Path):
             thread.join()
     with Store.open(folder) as gallery:
         assert set(load_assignments(gallery).names.values()) == {"N1", "N2", "N3"}
+
+
+@pytest.mark.parametrize("address", ["0.0.0.0", "::"])
+def test_address_to_open_is_one_that_others_reach(address: str) -> None:
+    url = urlsplit(server._url(ServerSettings(address=address, token=16 * "t"), 8000))
+    assert url.port == 8000
+    assert url.hostname not in ("0.0.0.0", "::", None)
+    assert ipaddress.ip_address(url.hostname)

@@ -30,6 +30,7 @@ from familiar.web.settings import ServerSettings, Settings
 
 OTHER_FILES = 256  # that are open besides the connections: database, photos, temporary files
 SEND_BUFFER_BYTES = 262_144  # of a response that its client has yet to read, in the system
+EVERY_ADDRESS = ("0.0.0.0", "::")  # of this machine
 STATIC = Path(__file__).parent / "static"
 log = logging.getLogger("familiar.serve")
 
@@ -208,8 +209,19 @@ def _listen(settings: ServerSettings) -> socket.socket:
 
 
 def _url(settings: ServerSettings, port: int) -> str:
-    host = f"[{settings.address}]" if ":" in settings.address else settings.address
+    address = _address_in_network() if settings.address in EVERY_ADDRESS else settings.address
+    host = f"[{address}]" if ":" in address else address
     return f"{'https' if settings.certificate else 'http'}://{host}:{port}{settings.root_path}/"
+
+
+def _address_in_network() -> str:
+    """Return the address by which others in the network know this machine."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(("192.0.2.1", 9))  # an address of documentation; this sends nothing
+        except OSError:
+            return "127.0.0.1"
+        return probe.getsockname()[0]
 
 
 async def _healthz() -> Response:
