@@ -33,7 +33,7 @@ if TYPE_CHECKING:  # torch is imported when training begins, not for --help
 
 STOPPED = {
     "patience": "stopped after {epochs} epochs: validation has not improved for budget.patience epochs",
-    "time": "stopped after {epochs} epochs: budget.seconds is over",
+    "time": "stopped in epoch {epochs}: budget.seconds is over",
 }
 
 
