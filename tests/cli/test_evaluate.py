@@ -6,7 +6,7 @@ import pytest
 
 from familiar.core.species_means import SpeciesMeans
 from support.cli import Familiar
-from support.color_folders import color_folder
+from support.color_folders import color_folder, pattern_folder
 from support.colored_squares import use_colored_squares
 from support.mean_color_bundle import CALIBRATED, write_mean_color_bundle
 
@@ -45,3 +45,10 @@ def test_prints_metrics_of_faces_and_backgrounds(
         assert any(line.startswith(f"  recall@1, {name} ") for line in lines)
         assert any(line.startswith(f"  ROC AUC, {name} ") for line in lines)
     assert "background could not be computed" in familiar("evaluate", mean_color_bundle, *arguments).err
+
+
+def test_says_that_the_network_loses_against_gray_pixels(familiar: Familiar, tmp_path: Path, mean_color_bundle: Path):
+    patterns = pattern_folder(tmp_path / "patterns", identities=4)
+    answer = familiar("evaluate", mean_color_bundle, patterns, "--output", tmp_path / "out", "--suite", "pixels")
+    assert "warning: the network loses against the gray pixels" in answer.err
+    assert any(line.startswith("  recall@1 of the gray pixels alone") for line in answer.out.splitlines())

@@ -2,6 +2,7 @@
 
 import json
 import re
+import shlex
 from pathlib import Path
 
 import cv2
@@ -158,6 +159,24 @@ def test_embed_writes_unit_embeddings_and_lists_skipped_files(
         np.testing.assert_allclose(np.linalg.norm(stored["embeddings"], axis=1), 1, atol=1e-5)
         assert len(stored["paths"]) == 48
         assert str(stored["space_id"]) == "mean-color"
+
+
+def test_train_without_published_weights_names_the_command_that_works(
+    familiar: Familiar, colors: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    def no_connection(*_arguments: object, **_options: object) -> None:
+        raise ConnectionError
+
+    monkeypatch.setattr("familiar.models.weights.get_session", no_connection)
+    monkeypatch.setattr("familiar.models.backbones.TimmTrunk.download", no_connection)
+    arguments = ["train", str(colors), "--output", str(tmp_path / "run")]
+    answer = familiar(*arguments)
+    command = answer.err.strip().partition("This works without a download: familiar ")[2]
+    assert answer.code == 1
+    assert shlex.split(command)[: len(arguments)] == arguments
+    assert "--set model.initial_weights=none --set model.name=nano" in command
+    shortened = [*shlex.split(command), "--set", "budget.epochs=1"]
+    assert familiar(*shortened).code == 0
 
 
 def test_train_rejects_unusable_data(familiar: Familiar, colors: Path, tmp_path: Path):

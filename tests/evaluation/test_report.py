@@ -35,6 +35,7 @@ SUITES = (
         "robustness",
         "tta",
         "background",
+        "pixels",
         "separation",
     ),
     *("identification", "harmonic", "slices", "lfw"),

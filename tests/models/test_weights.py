@@ -12,6 +12,7 @@ import safetensors.torch
 import timm
 import torch
 import torchvision
+from huggingface_hub import constants
 from torch import nn
 from torch.nn.functional import hardswish
 
@@ -310,6 +311,28 @@ def test_failed_timm_download_suggests_weight_file(monkeypatch, error):
         load_published_weights(trunk)
     assert f"{NARROW} could not be downloaded ({type(error).__name__})" in str(caught.value)
     assert caught.value.__cause__ is error
+
+
+def test_without_a_connection_the_hub_is_asked_once(monkeypatch):
+    """The client's session repeats what fails, so that an error would take minutes."""
+    requests, offline = [], []
+
+    class Session:
+        def head(self, url, timeout):
+            requests.append((url, timeout))
+            raise ConnectionError
+
+    def create_model(*_args, **_options):
+        offline.append(constants.is_offline_mode())
+        raise OSError
+
+    trunk = MobileNetV3Trunk(NARROW)
+    monkeypatch.setattr("familiar.models.weights.get_session", Session)
+    monkeypatch.setattr(timm, "create_model", create_model)
+    with pytest.raises(BadWeights):
+        load_published_weights(trunk)
+    assert (requests, offline) == ([(constants.ENDPOINT, 5)], [True])
+    assert not constants.is_offline_mode(), "as before"
 
 
 def test_failed_torchvision_download_raises_bad_weights(monkeypatch, torchvisions_cache):

@@ -22,11 +22,11 @@ METHODS = ("get", "post", "put", "patch", "delete")
 
 def losses() -> list[str]:
     """Return a row for each loss: its name, its class, and its settings with their published values."""
-    rows = ["| `loss.name` | Python | its settings | what it is |", "|---|---|---|---|"]
+    rows = ["| `loss.name` | class, and function if there is one | its settings | what it is |", "|---|---|---|---|"]
     for name, declared in LOSSES.items():
         settings = declared()
         listed = ", ".join(f"`{key}` {_plain(getattr(settings, key))}" for key in settings.own_settings())
-        rows.append(f"| `{name}` | `{settings.builds}` | {listed} | {_summary(declared)} |")
+        rows.append(f"| `{name}` | {_python(settings.builds)} | {listed} | {_summary(declared)} |")
     return rows
 
 

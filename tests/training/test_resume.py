@@ -237,6 +237,34 @@ def test_run_interrupted_within_an_epoch_continues_from_its_last_saved_step(
     assert_same_run(run, unbroken)
 
 
+def test_run_that_ends_by_time_within_an_epoch_continues_from_its_last_step(
+    cats: DataSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(trainer, "draw_curves", lambda *_: None)
+    recipe = RECIPE.with_settings(["sampler.batch_size=4", "budget.seconds=1000", "validation.every_epochs=1"])
+    unbroken, run = RunFolder(tmp_path / "unbroken"), RunFolder(tmp_path / "run")
+    fit(recipe, cats, unbroken.path)
+    clock, steps = time.perf_counter, []
+    skipped_seconds = 0.0
+    monkeypatch.setattr(time, "perf_counter", lambda: clock() + skipped_seconds)
+
+    def spend_time(progress: Any) -> None:
+        nonlocal skipped_seconds
+        steps.append(progress)
+        skipped_seconds += 2000 if progress.epoch == 2 and progress.step == 3 else 0
+
+    result = fit(recipe, cats, run.path, on_step=spend_time)
+    assert (result.stopped, result.epochs) == ("time", 2)
+    assert (steps[-1].epoch, steps[-1].step) == (2, 3)
+    assert steps[-1].steps > 3
+    assert history(run)[-1]["validation_accuracy"]
+    assert run.embedder.exists()
+    assert fit(recipe, cats, run.path, resume=True).stopped == "finished"
+    assert run.last.read_bytes() == unbroken.last.read_bytes()
+    assert run.steps_csv.read_bytes() == unbroken.steps_csv.read_bytes()
+    assert history(run) == history(unbroken)
+
+
 def test_mined_triplets_are_not_saved_within_an_epoch(cats: DataSpec, tmp_path: Path) -> None:
     recipe = RECIPE.with_settings(["loss.name=semi_hard", "mining.mode=offline", "mining.every_steps=2"])
     with pytest.raises(BadRecipe, match=r"mining\.mode=offline: .* leave out --save-every-steps"):

@@ -129,10 +129,18 @@ def test_patience_counts_validations_not_epochs(tmp_path, monkeypatch, cats):
 
 
 @pytest.mark.usefixtures("without_curves")
-def test_time_budget_stops_run_after_validated_epoch(tmp_path, cats):
+def test_time_budget_stops_run_within_an_epoch_and_validates(tmp_path, cats):
     result = fit(TINY.with_settings(["budget.seconds=1e-6"]), cats, tmp_path)
     assert (result.epochs, result.best_epoch, result.stopped) == (1, 1, "time")
     assert history(RunFolder(tmp_path))[0]["validation_accuracy"]
+    assert len(read_steps(RunFolder(tmp_path).steps_csv, 99)) == 1, "of two steps"
+
+
+@pytest.mark.usefixtures("without_curves")
+def test_time_left_is_no_more_than_the_time_budget(tmp_path, cats):
+    steps = []
+    fit(TINY.with_settings(["budget.epochs=100000", "budget.seconds=0.5"]), cats, tmp_path, on_step=steps.append)
+    assert all(0 <= progress.seconds_left <= 0.5 for progress in steps)
 
 
 @pytest.mark.usefixtures("without_steps")

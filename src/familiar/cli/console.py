@@ -62,22 +62,30 @@ def note_passed_over(counts: Mapping[str, int]) -> None:
 
 
 class StatusLine:
-    """A progress line on stderr that overwrites itself; silent where stderr is not a terminal."""
+    """A progress line on stderr that overwrites itself; where stderr is not a terminal, a line a minute."""
 
     def __init__(self) -> None:
         self._is_terminal = sys.stderr.isatty()
-        self._next_update = 0.0
+        self._next_update = 0.0 if self._is_terminal else time.monotonic() + 60
         self._width = 0
 
     def show(self, text: str) -> None:
         now = time.monotonic()
-        if self._is_terminal and now >= self._next_update:
-            self._next_update = now + 0.2  # a terminal over a slow line should not hold up the work
-            click.echo("\r" + text.ljust(self._width), err=True, nl=False)
-            self._width = len(text)
+        if now < self._next_update:
+            return
+        if not self._is_terminal:
+            self._next_update = now + 60
+            note(text)
+            return
+        self._next_update = now + 0.2  # a terminal over a slow line should not hold up the work
+        click.echo("\r" + text.ljust(self._width), err=True, nl=False)
+        self._width = len(text)
 
     def clear(self) -> None:
-        if self._is_terminal and self._width:
+        """Remove the line, before another is printed."""
+        if not self._is_terminal:
+            self._next_update = time.monotonic() + 60
+        elif self._width:
             click.echo("\r" + " " * self._width + "\r", err=True, nl=False)
             self._width = 0
 

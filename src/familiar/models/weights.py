@@ -3,13 +3,16 @@
 import logging
 import re
 import zipfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import safetensors.torch
 import torch
+from huggingface_hub import constants
+from huggingface_hub.utils import get_session
 from jaxtyping import Float
 from timm.models.efficientnet import EfficientNet
 from torch import Tensor, nn
@@ -19,6 +22,7 @@ from familiar.models.backbones import BackboneTrunk, MobileNetV3Trunk
 from familiar.models.network import EmbeddingNetwork
 
 MAX_EXPANSION = 20  # weights hardly become smaller when they are compressed
+CONNECTION_SECONDS = 5  # to wait for the hub's first answer
 SMALL_BYTES = 64 * 2**20  # of what may expand more
 TORCHVISION_BATCH_NORM_EPS = 1e-3  # torchvision's MobileNetV3; timm builds it with 1e-5
 RUN_PREFIX = "network."  # of the keys of an embedding network's tensors in a run's files
@@ -53,7 +57,8 @@ def load_published_weights(trunk: nn.Module) -> None:
     # The hub's client logs each of its many attempts; the one error below is enough.
     logging.getLogger("huggingface_hub").setLevel(logging.ERROR)
     try:
-        published = trunk.download()
+        with _hub_offline_unless_reached():
+            published = trunk.download()
     except BadWeights:
         raise
     except Exception as error:  # the hub's client raises many kinds
@@ -62,6 +67,20 @@ def load_published_weights(trunk: nn.Module) -> None:
             "a local file (--set model.initial_weights=FILE) or start from random weights (model.initial_weights=none)"
         ) from error
     trunk.backbone.load_state_dict(published)
+
+
+@contextmanager
+def _hub_offline_unless_reached() -> Iterator[None]:
+    """Let the hub's client read its cache only, unless a first request succeeds: it repeats failed ones for minutes."""
+    before = constants.HF_HUB_OFFLINE
+    try:
+        get_session().head(constants.ENDPOINT, timeout=CONNECTION_SECONDS)
+    except Exception:  # the session's library has its own kinds
+        constants.HF_HUB_OFFLINE = True
+    try:
+        yield
+    finally:
+        constants.HF_HUB_OFFLINE = before
 
 
 def load_weights_file(trunk: nn.Module, path: Path) -> None:

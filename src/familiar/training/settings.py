@@ -322,7 +322,8 @@ class BudgetSettings:
     Attributes:
         epochs: at most.
         patience: number of validations without improvement; 0 for no limit.
-        seconds: of wall-clock time; 0 for no limit.
+        seconds: of wall-clock time, after which training ends at the next step, or with offline mining at the end of
+            the epoch; 0 for no limit.
     """
 
     epochs: int = 40

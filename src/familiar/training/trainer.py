@@ -1,5 +1,6 @@
 """The training loop of a run: steps, validation, checkpoints. Every random draw depends only on seed and epoch."""
 
+import math
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
@@ -164,6 +165,7 @@ class Trainer:
                 "mining.mode=offline: the triplets mined within an epoch are not saved, so the state cannot be; leave "
                 "out --save-every-steps"
             )
+        self._ends_within_epochs = not isinstance(self.sampler, OfflineTriplets)  # whose state cannot be saved there
         keys = self.sampler if ranks.size == 1 else RankBatches(self.sampler, data.train.labels, ranks)
         self.batches = PhotoBatches(data.train, keys, device, workers)
         self.batch_norms = [module for module in network.modules() if isinstance(module, _BatchNorm)]
@@ -173,6 +175,7 @@ class Trainer:
         self.best_score = -1.0
         self.best_epoch = 0
         self._unfinished: _EpochTotals | None = None  # of the epoch that a resumed run continues
+        self._deadline = math.inf  # of `time.perf_counter`, when the time budget is spent
         self._generators: list[dict[str, Tensor]] = []  # of each rank, when that epoch was interrupted
 
     def train(self, on_step: Callable[[StepProgress], None], on_epoch: Callable[[EpochRecord], None]) -> str:
@@ -233,25 +236,33 @@ class Trainer:
         self, log: StepLog | None, on_step: Callable[[StepProgress], None], on_epoch: Callable[[EpochRecord], None]
     ) -> str:
         budget = self.recipe.budget
-        started = curves_drawn = time.perf_counter()
+        curves_drawn = time.perf_counter()
+        self._deadline = curves_drawn + (budget.seconds or math.inf)
         while not (stop_reason := self._stop_reason()):
-            record = self._train_epoch(log, on_step)
-            seconds = self.ranks.on_main(lambda: time.perf_counter() - started)
-            out_of_time = bool(budget.seconds) and seconds > budget.seconds
+            record, unfinished = self._train_epoch(log, on_step)
+            out_of_time = self._is_out_of_time()
             is_last = out_of_time or record.epoch == budget.epochs
             if is_last or record.epoch % self.recipe.validation.every_epochs == 0:
                 record = self._validate(record, is_last)
-            self.records.append(record)
             if log is not None:
                 log.save()
-            self._save()
+            if unfinished is None:
+                self.records.append(record)
+                self._save()
+            else:  # the rest of the epoch is left to a resumed run, which records it as a whole
+                self._save(unfinished)
+                self.records.append(record)
+                self._save_progress()
             if self.ranks.is_main and time.perf_counter() - curves_drawn > CURVES_SECONDS:
                 draw_curves(self.run.curves_png, self.records)
                 curves_drawn = time.perf_counter()
             on_epoch(record)
             if out_of_time:
-                return self._stop_reason() or "time"
+                return "time" if unfinished else self._stop_reason() or "time"
         return stop_reason
+
+    def _is_out_of_time(self) -> bool:
+        return self._deadline < math.inf and self.ranks.on_main(lambda: time.perf_counter() > self._deadline)
 
     def _stop_reason(self) -> str:
         """Return why training is finished, or "" to continue; a run just resumed may be finished already."""
@@ -266,7 +277,14 @@ class Trainer:
         later = (record for record in self.records if record.epoch > self.best_epoch)
         return sum(record.validation_accuracy is not None for record in later)
 
-    def _train_epoch(self, log: StepLog | None, on_step: Callable[[StepProgress], None]) -> EpochRecord:
+    def _train_epoch(
+        self, log: StepLog | None, on_step: Callable[[StepProgress], None]
+    ) -> tuple[EpochRecord, _EpochTotals | None]:
+        """Train an epoch, or as much of it as there is time for.
+
+        Returns:
+            Its record; and what its steps gave, if some are left for a resumed run.
+        """
         epoch = len(self.records)
         totals, self._unfinished = self._unfinished or _EpochTotals(), None
         self._seed_generators(epoch, totals.steps)
@@ -290,11 +308,13 @@ class Trainer:
                     f"in epoch {epoch + 1}, step {step + 1}"
                 )
             on_step(progress)
+            if step + 1 < len(self.sampler) and self._ends_within_epochs and self._is_out_of_time():
+                return self._record(epoch, totals), totals
             if self.save_every_steps and (step + 1) % self.save_every_steps == 0 and step + 1 < len(self.sampler):
                 if log is not None:
                     log.save()
                 self._save(totals)
-        return self._record(epoch, totals)
+        return self._record(epoch, totals), None
 
     def _seed_generators(self, epoch: int, step: int) -> None:
         """Let a resumed run draw what an uninterrupted one would have drawn, if it has as many ranks.
@@ -391,7 +411,7 @@ class Trainer:
             batch_recall_at_1=totals.recalls[-1],
             lr=self.optimizer.current_rates[0],
             photos_per_second=speed,
-            seconds_left=remaining_steps * photos_per_step / speed,
+            seconds_left=min(remaining_steps * photos_per_step / speed, max(self._deadline - time.perf_counter(), 0.0)),
         )
 
     def _record(self, epoch: int, totals: _EpochTotals) -> EpochRecord:
@@ -477,12 +497,17 @@ class Trainer:
         if self.ranks.size > 1 and self.sharded:
             step = unfinished.steps if unfinished else 0
             state = save_rows(self.run.path, len(self.records), step, state, list(self.sharded), self.ranks)
+        if unfinished is None:
+            self._save_progress()
         if self.ranks.is_main:
-            if unfinished is None:
-                write_history(self.run.history_csv, self.records)
-                self._save_weights(self.run.last)
             save_state(self.run.state, state)
             remove_other_shards(self.run.path, state.get("shards", []))
+
+    def _save_progress(self) -> None:
+        """Write the history and the last weights."""
+        if self.ranks.is_main:
+            write_history(self.run.history_csv, self.records)
+            self._save_weights(self.run.last)
 
     def _save_weights(self, path: Path) -> None:
         """Save network and objective, without class centers that are divided among the ranks."""

@@ -23,6 +23,8 @@ HEADLINES = (  # that are printed, by path
     "retrieval.recall_at_1",
     "retrieval.recall_at_5",
     "retrieval.recall_at_10",
+    "pixels.recall_at_1",
+    "pixels.auc",
 )
 SPECIES_HEADLINES = (
     "verification.auc",
@@ -41,7 +43,7 @@ SPECIES_HEADLINES = (
     "suites",
     multiple=True,
     help="What to measure: retrieval, clustering, verification, triplets, overfitting, robustness, tta, background, "
-    "separation, identification, harmonic, slices or lfw; may be repeated (default: all that apply).",
+    "pixels, separation, identification, harmonic, slices or lfw; may be repeated (default: all that apply).",
 )
 @click.option(
     "--split",
@@ -251,6 +253,8 @@ def _print_species(results: "EvaluationResults", routing: "RoutingInfo") -> None
 
 
 def _warn(results: "EvaluationResults") -> None:
+    from familiar.evaluation.suites.pixels import pixels_warning
+
     data, leaks = results.data, results.leaks
     list_skipped(data.skipped)
     if data.identities_seen_in_training:
@@ -276,6 +280,8 @@ def _warn(results: "EvaluationResults") -> None:
         note("note: the thresholds of the bundles differ; for all photos together they are fixed defaults")
     elif not results.model.thresholds_fitted:
         note("warning: this bundle was never calibrated; its thresholds are fixed defaults")
+    if warning := pixels_warning(results):
+        note(f"warning: {warning}")
     for name, reason in results.reasons.items():
         note(f"{name} could not be computed: {reason}")
 

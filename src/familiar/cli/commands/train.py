@@ -33,8 +33,14 @@ if TYPE_CHECKING:  # torch is imported when training begins, not for --help
 
 STOPPED = {
     "patience": "stopped after {epochs} epochs: validation has not improved for budget.patience epochs",
-    "time": "stopped after {epochs} epochs: budget.seconds is over",
+    "time": "stopped in epoch {epochs}: budget.seconds is over",
 }
+
+
+WITHOUT_DOWNLOAD = (  # a small network that learns from random weights, at the rates that these need
+    *("--set", "model.initial_weights=none", "--set", "model.name=nano"),
+    *("--set", "optimizer.lr=3e-3", "--set", "optimizer.backbone_lr=3e-3"),
+)
 
 
 @click.command()
@@ -186,6 +192,7 @@ def train_and_export(
     recipe: "Recipe", data: "DataSpec", output: Path, license: str, **fit_options: Any
 ) -> "tuple[FitResult, Bundle]":
     """Train and export, with progress on stderr. Of several processes, the others than rank 0 end after training."""
+    from familiar.core.errors import BadWeights
     from familiar.export.run_export import export_bundle
     from familiar.training.fitting import fit
     from familiar.training.ranks import join_ranks
@@ -226,7 +233,13 @@ def train_and_export(
         if not ranks.is_main:
             logging.getLogger("familiar").setLevel(logging.ERROR)  # rank 0 reads the same photos
         callbacks = {"on_photo": on_photo, "on_teacher": on_teacher, "on_step": on_step, "on_epoch": on_epoch}
-        result = fit(recipe, data, output, **callbacks, **fit_options)
+        try:
+            result = fit(recipe, data, output, **callbacks, **fit_options)
+        except BadWeights as error:
+            if recipe.model.initial_weights != "imagenet":
+                raise
+            command = shlex.join(["familiar", *sys.argv[1:], *WITHOUT_DOWNLOAD])
+            raise BadWeights(f"{error}. This works without a download: {command}") from error
     if not ranks.is_main:
         sys.exit()
     if result.stopped != "finished":

@@ -3,13 +3,14 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from familiar.evaluation.report.examples import Examples
 from familiar.evaluation.report.templating import render_template
 from familiar.evaluation.results import EvaluationResults
 from familiar.evaluation.results.figures import slices_by_column
 from familiar.evaluation.results.labels import format_percent
+from familiar.evaluation.suites.pixels import pixels_warning
 
 FEW_IDENTITIES = 50
 MIN_INTERVAL_IDENTITIES = 10  # fewer are not resampled
@@ -102,6 +103,8 @@ def caveats(results: EvaluationResults) -> list[Markup]:
         notes.append(Markup("The photos were not checked for train/test leakage."))
     if results.data.skipped:
         notes.append(render_template("summary/skipped.html", skipped=len(results.data.skipped)))
+    if warning := pixels_warning(results):
+        notes.append(escape(f"{warning[0].upper()}{warning[1:]}."))
     notes += [
         render_template("summary/unmeasured_suite.html", suite=suite, reason=reason.removeprefix(f"{suite}: "))
         for suite, reason in results.reasons.items()

@@ -15,6 +15,7 @@ from familiar.evaluation.suites.harmonic import harmonic, has_prefixes
 from familiar.evaluation.suites.identification import identification
 from familiar.evaluation.suites.lfw import has_lfw_files, lfw
 from familiar.evaluation.suites.overfitting import has_training_photos, overfitting
+from familiar.evaluation.suites.pixels import has_one_species, pixels
 from familiar.evaluation.suites.retrieval import retrieval
 from familiar.evaluation.suites.robustness import robustness
 from familiar.evaluation.suites.separation import separation
@@ -42,6 +43,9 @@ SUITES: dict[str, Suite] = {
     "robustness": Suite("accuracy lost to blur, noise, JPEG and other corruptions", robustness),
     "tta": Suite("test-time augmentation by mirror images and crops: gain and cost", tta),
     "background": Suite("accuracy by the face alone, and by the background alone", background, has_face_detector),
+    "pixels": Suite(
+        "recall@1 and AUC of the gray pixels of the same crops, without a network", pixels, has_one_species
+    ),
     "separation": Suite("Dunn indices, silhouette, similarities within and between identities", separation),
     "identification": Suite("open-set identification of known among unknown identities", identification),
     "harmonic": Suite("the headline metrics for each prefix of the embedding", harmonic, has_prefixes),
