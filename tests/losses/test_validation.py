@@ -131,6 +131,15 @@ def test_rejects_rows_that_do_not_belong_together(name: str, count: int):
             call(*arguments)
 
 
+@pytest.mark.parametrize("index", range(3))
+def test_circle_loss_rejects_rows_that_are_not_unit(index: int):
+    arguments = [rows() for _ in range(3)]
+    losses.circle_loss(*[each.bfloat16() for each in arguments])
+    arguments[index][4] *= 2
+    with pytest.raises(ValueError, match=r"must be rows of unit length, but row 4 has length 2; pass torch\.nn\."):
+        losses.circle_loss(*arguments)
+
+
 def test_circle_from_similarities_rejects_other_shapes_and_nan():
     settings = (1.0, 1.0, 0.75, 0.25, 64.0)
     losses.circle_from_similarities(torch.zeros(3), torch.zeros(3), *settings)

@@ -3,6 +3,7 @@
 In a page such a table stands between `<!-- table: NAME -->` and `<!-- end of table -->`.
 """
 
+import inspect
 import re
 from collections.abc import Callable
 from functools import partial
@@ -12,11 +13,21 @@ from typing import Any
 
 import click
 
+import familiar.losses
 from familiar.training.loss_catalog import LOSSES
 from familiar.training.loss_settings import Documented, LossSettings
 from support.api_pages import package_entries, package_rows, packages
 
 DOCS = Path(__file__).parents[2] / "docs"
+FUNCTIONS = {  # of `familiar.losses`, by the class that computes the same
+    "BatchAll": "batch_all_triplet_loss",
+    "SemiHard": "semi_hard_triplet_loss",
+    "BatchHard": "batch_hard_triplet_loss",
+    "HardNegative": "hard_negative_triplet_loss",
+    "Contrastive": "contrastive_loss",
+    "CirclePairs": "circle_pair_loss",
+    "CircleTriplets": "circle_loss",
+}
 METHODS = ("get", "post", "put", "patch", "delete")
 
 
@@ -28,6 +39,15 @@ def losses() -> list[str]:
         listed = ", ".join(f"`{key}` {_plain(getattr(settings, key))}" for key in settings.own_settings())
         rows.append(f"| `{name}` | {_python(settings.builds)} | {listed} | {_summary(declared)} |")
     return rows
+
+
+def _python(builds: str) -> str:
+    """Return the class of a loss, and the call of the function that computes the same."""
+    name = FUNCTIONS.get(builds)
+    if name is None:
+        return f"`{builds}`"
+    parameters = inspect.signature(getattr(familiar.losses, name)).parameters.values()
+    return f"`{builds}`, `{name}({', '.join(each.name for each in parameters if each.default is each.empty)})`"
 
 
 def loss_settings() -> list[str]:

@@ -13,7 +13,7 @@ from torch.nn.functional import relu, softplus
 
 from familiar.losses.blockwise import FINITE_INF, Block, BlockLoss, PairLoss, to_float32
 from familiar.losses.mining import MINERS, Triplets
-from familiar.losses.validation import check_batch, check_finite, check_range, check_rows
+from familiar.losses.validation import check_batch, check_finite, check_range, check_rows, check_unit_rows
 
 Miner = Literal["batch_all", "semi_hard", "batch_hard", "hard_negative"]
 
@@ -91,8 +91,12 @@ def circle_loss(
 
     Returns:
         A scalar; 0 for no triplets.
+
+    Raises:
+        ValueError: a row has another length than 1, or a shape is another.
     """
     check_rows(anchors=anchors, positives=positives, negatives=negatives)
+    check_unit_rows(anchors=anchors, positives=positives, negatives=negatives)
     return _loss_of_triplets(anchors, positives, negatives, margin, gamma, detach_weights)
 
 

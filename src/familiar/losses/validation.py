@@ -6,6 +6,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+UNIT_TOLERANCE = 0.02  # a normalized row of bfloat16 is off by up to 0.004
+
 
 class NotFiniteError(ValueError):
     """A batch has NaN or infinite values."""
@@ -88,6 +90,21 @@ def check_rows(*, wait: bool = False, finite: bool = True, same_width: bool = Tr
     for name, rows in tensors.items():
         if finite and (wait or not rows.is_cuda):
             check_finite(name, rows)
+
+
+def check_unit_rows(**tensors: Tensor) -> None:
+    """Raise ValueError unless rows have unit length, within half-precision rounding; on a GPU nothing is checked."""
+    for name, rows in tensors.items():
+        if rows.is_cuda or not rows.numel():
+            continue
+        lengths = rows.detach().float().norm(dim=1)
+        bad = ((lengths - 1).abs() > UNIT_TOLERANCE).nonzero()
+        if len(bad):
+            row = int(bad[0, 0])
+            raise ValueError(
+                f"{name} must be rows of unit length, but row {row} has length {lengths[row].item():.4g}; pass "
+                "torch.nn.functional.normalize(rows)"
+            )
 
 
 def check_finite(name: str, values: Tensor) -> None:
