@@ -11,8 +11,7 @@ from PIL import Image
 from familiar.core.errors import BadMetadata
 from familiar.integrations.xmp.jpeg import (
     MAX_PACKET_BYTES,
-    read_extended_packet,
-    read_packet,
+    read_packets,
     replace_packet,
 )
 from support.jpeg_segments import differs_only_in_packet
@@ -55,19 +54,19 @@ def test_replaced_packet_is_read_back_and_nothing_else_changes(packet: bytes, ha
     options = {**({"exif": exif} if has_exif else {}), **({"xmp": b"<old/>"} if had_packet else {})}
     data = jpeg(comment=b"\xff\xda no pixels", **options)
     changed = replace_packet(data, packet)
-    assert read_packet(changed) == packet
+    assert read_packets(changed) == [packet]
     assert differs_only_in_packet(data, changed)
     assert changed.index(b"ns.adobe.com") > (changed.index(b"Exif\0\0") if has_exif else 0)
     assert np.array_equal(Image.open(io.BytesIO(data)), Image.open(io.BytesIO(changed)))
     without = replace_packet(changed, None)
     assert without == replace_packet(data, None)
-    assert read_packet(without) is None
+    assert read_packets(without) == []
     if not had_packet:
         assert without == data
 
 
 def test_padding_of_a_packet_is_not_read():
-    assert read_packet(jpeg(xmp=b"\n<a/>  \n\0")) == b"<a/>"
+    assert read_packets(jpeg(xmp=b"\n<a/>  \n\0")) == [b"<a/>"]
 
 
 def test_notices_changed_pixels_and_segments():
@@ -77,12 +76,14 @@ def test_notices_changed_pixels_and_segments():
     assert not differs_only_in_packet(data, data + b"\0")
 
 
-def test_extended_packet_is_joined_from_its_parts():
-    content = b"<extended/>"
-    assert read_extended_packet(extended(content, 0, 4, 8), NUMBER) == content
-    assert read_extended_packet(extended(content, 0), NUMBER[::-1]) is None
-    assert read_extended_packet(extended(content, 2, 5), NUMBER) is None
-    assert read_extended_packet(jpeg(), NUMBER) is None
+@pytest.mark.parametrize("notation", [b'<a xmpNote:HasExtendedXMP="%s"/>', b"<xmpNote:HasExtendedXMP>%s</a>"])
+def test_extended_packet_is_joined_from_its_parts(notation: bytes):
+    content, main = b"<extended/>", notation % NUMBER.encode()
+    assert read_packets(replace_packet(extended(content, 0, 4, 8), main)) == [main, content]
+    other = notation % NUMBER[::-1].encode()
+    assert read_packets(replace_packet(extended(content, 0), other)) == [other]
+    assert read_packets(replace_packet(extended(content, 2, 5), main)) == [main]
+    assert read_packets(replace_packet(jpeg(), main)) == [main]
 
 
 @pytest.mark.parametrize(
@@ -102,4 +103,4 @@ def test_refuses_what_would_lose_data(data: bytes, packet: bytes, cause: str):
 
 def test_largest_packet_fits():
     packet = b"x" * MAX_PACKET_BYTES
-    assert read_packet(replace_packet(jpeg(), packet)) == packet
+    assert read_packets(replace_packet(jpeg(), packet)) == [packet]

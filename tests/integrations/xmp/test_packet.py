@@ -1,5 +1,6 @@
 """Face regions and person keywords in XMP packets."""
 
+import re
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Sequence
 
@@ -83,7 +84,8 @@ def keywords(packet: bytes, tag: str) -> list[str]:
 
 
 def meaning(packet: bytes) -> str:
-    """Write a packet so that equal ones are equal: without white space between elements and order of attributes."""
+    """Write a packet so that equal ones are equal: without its wrapper, white space and the order of attributes."""
+    packet = re.sub(rb"<\?xpacket .*?\?>", b"", packet)
     return ElementTree.canonicalize(packet.decode(), strip_text=True, rewrite_prefixes=True)
 
 

@@ -28,7 +28,7 @@ from familiar.gallery.transfer.check import check
 from familiar.integrations.xmp import export as xmp_export
 from familiar.integrations.xmp.export import XmpExportResult, export_xmp
 from familiar.integrations.xmp.import_names import import_xmp
-from familiar.integrations.xmp.jpeg import read_packet
+from familiar.integrations.xmp.jpeg import read_packets
 from familiar.integrations.xmp.packet import add_names, read_regions
 from familiar.integrations.xmp.rdf import MARKER_URI
 from familiar.integrations.xmp.regions import Region
@@ -41,9 +41,10 @@ SQUARE_PX = 40
 FACES = {"red": (10, 20, 50, 60), "green": (100, 70, 140, 110), "blue": (150, 5, 190, 45)}
 SIZE_PX = (200, 120)
 NAMES = {"red": "Zoë Müller", "green": "ミア & <Tom>", "blue": "قطة"}
-OTHER = b"""<?xpacket begin="" id="W5M0MpCehiHzreSzNTczkc9d"?>
-<x:xmpmeta xmlns:x="adobe:ns:meta/"><rdf:RDF xmlns:rdf="http://www.w3.org/1999/02/22-rdf-syntax-ns#">
-<rdf:Description xmlns:xmp="http://ns.adobe.com/xap/1.0/" rdf:about="" xmp:Rating="5"/></rdf:RDF></x:xmpmeta>
+OTHER = b"""<?xpacket begin="\xef\xbb\xbf" id="W5M0MpCehiHzreSzNTczkc9d"?>
+<x:xmpmeta xmlns:rdf="http://www.w3.org/1999/02/22-rdf-syntax-ns#" xmlns:x="adobe:ns:meta/" \
+xmlns:xmp="http://ns.adobe.com/xap/1.0/"><rdf:RDF>
+<rdf:Description rdf:about="" xmp:Rating="5" /></rdf:RDF></x:xmpmeta>
 <?xpacket end="w"?>"""
 TURN_TO_STORE = {  # of each EXIF orientation: how an upright picture is stored
     1: lambda pixels: pixels,
@@ -227,7 +228,7 @@ def test_in_place_keeps_pixels_metadata_and_the_gallery(mean_color_bundle: Path,
     assert counts(export_xmp(Gallery(gallery), in_place=True)) == (2, 0, 1, 0)
     data = photo.read_bytes()
     assert differs_only_in_packet(before, data)
-    assert read_packet(data)
+    assert read_packets(data)
     assert photo.stat().st_mode & 0o777 == 0o640
     assert list(photo.parent.iterdir()) == [photo]
     result = enroll(gallery, Embedder(mean_color_bundle, threads=1), [photo], ColorDetector())
@@ -246,7 +247,7 @@ def test_photo_stays_known_if_the_process_dies_before_the_gallery_is_updated(
         patched.setattr(Photos, "update_content", Mock(side_effect=KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
             export_xmp(Gallery(gallery), in_place=True)
-    assert read_packet(photo.read_bytes())
+    assert read_packets(photo.read_bytes())
     assert "has changed since it was enrolled" in export_xmp(Gallery(gallery), in_place=True).skipped[0]
     result = enroll(gallery, Embedder(mean_color_bundle, threads=1), [photo], ColorDetector())
     assert (result.edited, result.photos) == (1, 0)
@@ -261,7 +262,7 @@ def test_photo_that_another_program_changes_meanwhile_stays_as_it_is(
     monkeypatch.setattr(xmp_export, "content_sha256", lambda _: b"another")
     (reason,) = export_xmp(Gallery(gallery), in_place=True).skipped
     assert "changed meanwhile by another program" in reason
-    assert read_packet(photo.read_bytes()) is None
+    assert read_packets(photo.read_bytes()) == []
 
 
 def test_in_place_also_changes_an_earlier_sidecar(gallery: Store, sidecar: Path):
@@ -625,7 +626,7 @@ def test_exiftool_reads_what_was_written(tmp_path: Path, mean_color_bundle: Path
         assert (x, y) == pytest.approx((30 / 200, 40 / 120) if orientation == 1 else (40 / 120, 1 - 30 / 200), abs=0.02)
     # Names are still known as this program's after ExifTool has written the files anew.
     exiftool("-q", "-overwrite_original", "-XMP-dc:Subject+=beach", "-XMP:Rating=4", photo, f"{photo}.xmp")
-    for packet in (read_packet(photo.read_bytes()), (tmp_path / "a.jpg.xmp").read_bytes()):
+    for packet in (*read_packets(photo.read_bytes()), (tmp_path / "a.jpg.xmp").read_bytes()):
         restored = add_names(packet, [], SIZE_PX)
         assert restored is not None
         assert b"beach" in restored

@@ -105,8 +105,7 @@ def cluster_parts(
     with FileLock(lock_path):
         if work.exists() or not uses_files:  # else another share ended at the same time, and has written it
             cluster = np.full(faces.count, NO_CLUSTER, np.int64)
-            for species, rows in faces.rows.items():
-                album = albums[species]
+            for (species, rows), album in zip(faces.rows.items(), albums.values(), strict=True):
                 clusters = album.cluster()
                 count = int(clusters.max()) + 1
                 results.append(SpeciesClusters(species, len(rows), count, album.threshold, album.is_estimated))
@@ -139,8 +138,7 @@ class _Faces:
             stored, table = _read_faces(path, "species", "quality")
             if stored != self._embedded_with:
                 raise SpaceMismatch(f"{path}: not embedded as {paths[0].name} was; embed all photos into one folder")
-            space = stored["space_id"], stored["embedding_dim"]
-            if space != model.space[:2]:
+            if (stored["space_id"], stored["embedding_dim"]) != model.space[:2]:
                 raise SpaceMismatch(f"{path}: embedded by another model")
             self._parts.append((path, self.count, self.count + table.num_rows))
             self.count += table.num_rows

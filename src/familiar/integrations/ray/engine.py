@@ -5,7 +5,7 @@ import os
 import pickle
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from itertools import filterfalse
 from pathlib import Path
@@ -117,16 +117,11 @@ def list_photo_files(sources: Sequence[str], exclude: Sequence[str] = ()) -> lis
     files_and_folders = list(filterfalse(datasets.names_shards, sources))
     for path in find_photos(files_and_folders, exclude=exclude) if files_and_folders else []:
         absolute = os.path.abspath(path)  # noqa: PTH100 - `resolve` would follow links, `absolute` keeps `..`
-        files.append(PhotoFile(absolute, Path(absolute), _state(path)))
+        state = 0, 0
+        with suppress(OSError):  # the worker reports why
+            state = (status := path.stat()).st_size, status.st_mtime_ns
+        files.append(PhotoFile(absolute, Path(absolute), state))
     return list({file.name: file for file in files}.values())
-
-
-def _state(path: Path) -> tuple[int, int]:
-    try:
-        status = path.stat()
-    except OSError:  # the worker reports why
-        return 0, 0
-    return status.st_size, status.st_mtime_ns
 
 
 def _embed_parts(

@@ -118,9 +118,9 @@ class Worker:
             finally:
                 journal.note("read")
 
-        settings, numbers = self.settings, range(len(photos))
+        settings = self.settings
         results = self.model.faces(
-            numbers, self.detector, open_photo=open_noted, species=settings.species, flip=settings.flip
+            range(len(photos)), self.detector, open_photo=open_noted, species=settings.species, flip=settings.flip
         )
         for file, result in zip(photos, results, strict=True):
             common = {"photo": file.name, "size_bytes": file.state[0], "modified_ns": file.state[1]}
@@ -136,8 +136,7 @@ class Worker:
                     "file_id": self.model.only(face.species)[0].bundle.file_id,
                 }
             if errors or not faces:
-                reasons = (*errors, f"{file.name}: no face found")
-                yield common | {"error": str(reasons[0])}
+                yield common | {"error": str(next(iter(errors), f"{file.name}: no face found"))}
 
 
 class Journal:

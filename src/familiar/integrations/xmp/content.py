@@ -10,8 +10,7 @@ from pathlib import Path
 
 from familiar import Gallery, UnreadablePhoto
 from familiar.gallery import GalleryFace, PhotoRow
-from familiar.integrations.xmp.jpeg import is_jpeg, read_extended_packet, read_packet
-from familiar.integrations.xmp.packet import extension_id
+from familiar.integrations.xmp.jpeg import is_jpeg, read_packets
 from familiar.photos import PhotoMetadata, read_metadata, read_photo_bytes
 
 
@@ -22,29 +21,16 @@ class PhotoContent:
     data: bytes
     metadata: PhotoMetadata
 
-    @property
-    def is_jpeg(self) -> bool:
-        """Whether it is a JPEG."""
-        return is_jpeg(self.data)
-
     @cached_property
-    def packet(self) -> bytes | None:
-        """The XMP packet in the photo.
+    def packets(self) -> list[bytes]:
+        """The XMP packet in the photo, if it has one, and in a JPEG the extended packet with what does not fit there.
 
         Raises:
             BadMetadata: the photo has several.
         """
-        return read_packet(self.data) if self.is_jpeg else self.metadata.xmp
-
-    @cached_property
-    def extended_packet(self) -> bytes | None:
-        """The extended packet of a JPEG, which contains what does not fit into its packet.
-
-        Raises:
-            BadMetadata: the packet cannot be read.
-        """
-        number = None if self.packet is None or not self.is_jpeg else extension_id(self.packet)
-        return None if number is None else read_extended_packet(self.data, number)
+        if is_jpeg(self.data):
+            return read_packets(self.data)
+        return [] if self.metadata.xmp is None else [self.metadata.xmp]
 
 
 def load_photos(gallery: Gallery) -> dict[Path, list[PhotoRow]]:

@@ -73,8 +73,7 @@ def export_xmp(gallery: Gallery, *, in_place: bool = False) -> XmpExportResult:
             export.skipped.append(str(error))
         except OSError as error:
             export.skipped.append(f"{error.filename or path}: {error.strerror}")
-    counts = {name: export.counts[name] for name in ("faces", "photos", "sidecars", "jpegs", "removed")}
-    return XmpExportResult(**counts, not_in_place=tuple(export.not_in_place), skipped=tuple(export.skipped))
+    return XmpExportResult(**export.counts, not_in_place=tuple(export.not_in_place), skipped=tuple(export.skipped))
 
 
 @dataclass
@@ -86,7 +85,7 @@ class _Export:
     in_place: bool
     skipped: list[str] = field(default_factory=list[str])
     not_in_place: list[str] = field(default_factory=list[str])
-    counts: Counter[str] = field(default_factory=Counter[str])
+    counts: Counter[str] = field(default_factory=lambda: Counter(faces=0, photos=0, sidecars=0, jpegs=0, removed=0))
     _folders: MetadataFolders = field(default_factory=MetadataFolders)
     _cleaned: set[Path] = field(default_factory=set[Path])
 
@@ -96,7 +95,7 @@ class _Export:
         if any(face.name for photo in stored for face in self.faces.get(photo.photo, ())):
             photo, content = read_photo(path, stored)
             regions = _regions(self.faces.get(photo.photo, ()), content)
-            if self.in_place and content.is_jpeg and self._write_in_place(photo, content, regions):
+            if self.in_place and is_jpeg(content.data) and self._write_in_place(photo, content, regions):
                 # A sidecar with names of an earlier export would contradict the photo.
                 self._write_sidecars(sidecars, regions, content)
             else:
@@ -126,16 +125,16 @@ class _Export:
         if content is not None:
             size_px = content.metadata.stored_size_px
             with contextlib.suppress(BadMetadata):  # a packet that cannot be read
-                base = content.packet
+                base = next(iter(content.packets), None)
         for sidecar in sidecars:
-            packet = read_limited(sidecar) if sidecar.exists() else None
-            if create or (packet is not None and has_added_names(packet)):
-                try:
-                    changed = add_names(packet, regions, size_px, base)
-                except BadMetadata as error:
-                    raise BadMetadata(f"{sidecar}: {error}; {_LEFT}; repair or remove it") from error
-                if changed is not packet:
-                    self._write_sidecar(sidecar, changed)
+            try:
+                packet = read_limited(sidecar) if sidecar.exists() else None
+                is_written = create or (packet is not None and has_added_names(packet))
+                changed = add_names(packet, regions, size_px, base) if is_written else packet
+            except BadMetadata as error:
+                raise BadMetadata(f"{sidecar}: {error}; {_LEFT}; repair or remove it") from error
+            if changed is not packet:
+                self._write_sidecar(sidecar, changed)
             regions, base = list[Region](), None
 
     def _write_sidecar(self, sidecar: Path, packet: bytes | None) -> None:
@@ -152,7 +151,7 @@ class _Export:
     def _write_in_place(self, photo: PhotoRow, content: PhotoContent, regions: Sequence[Region]) -> bool:
         """Change the packet in a JPEG; False if that is not possible, and a sidecar is needed."""
         try:
-            packet = content.packet
+            packet = next(iter(content.packets), None)
             changed = add_names(packet, regions, content.metadata.stored_size_px)
         except BadMetadata as error:
             raise BadMetadata(
@@ -162,7 +161,7 @@ class _Export:
         if changed is packet:
             return True
         try:
-            if content.extended_packet is not None and has_names(content.extended_packet):
+            if any(map(has_names, content.packets[1:])):
                 raise BadMetadata("has regions or keywords in an extended XMP packet, which is not changed")
             data = replace_packet(content.data, changed)
         except BadMetadata as error:

@@ -12,7 +12,7 @@ from familiar.core.files import absolute_path
 from familiar.core.names import unify_spelling
 from familiar.gallery import SAME_BOX, GalleryFace, ImportResult
 from familiar.integrations.xmp.content import PhotoContent, load_faces, load_photos, read_photo
-from familiar.integrations.xmp.packet import has_named_regions, read_regions
+from familiar.integrations.xmp.packet import read_regions
 from familiar.integrations.xmp.regions import Region, upright_box_px
 from familiar.integrations.xmp.sidecars import MetadataFolders, Sidecar, read_limited
 
@@ -98,49 +98,27 @@ class _Reader:
 
     def _sources(self, path: Path, content: PhotoContent) -> Iterator[tuple[Path, list[Region]]]:
         """Iterate over the files that may name a photo's faces, and the regions in each."""
-        size_px = content.metadata.stored_size_px
+        size_px, orientation = content.metadata.stored_size_px, content.metadata.orientation
         sidecars, picasa_files = list[Sidecar](), list[Path]()
         with self._skip_bad():
             sidecars, picasa_files = self._folders.sidecars(path), self._folders.picasa_files(path)
         for sidecar in sidecars:
-            if sidecar.owner in ("photo", "raw"):
-                yield sidecar.path, self._sidecar_regions(sidecar, content)
-            else:
-                self._note_unclear(sidecar)
-        with self._skip_bad(f"{path}: ", _REMEDY):
-            if content.packet is not None:
-                yield path, self._regions(f"{path}: its XMP packet ", content.packet, size_px)
-                if content.extended_packet is not None:
-                    yield path, self._regions(f"{path}: its extended XMP packet ", content.extended_packet, size_px)
+            with self._skip_bad(f"{sidecar.path}: ", f"; it {sidecar.reason}" if sidecar.reason else _REMEDY):
+                packet = read_limited(sidecar.path)
+                if sidecar.owner != "unclear":
+                    turned_as = orientation if sidecar.owner == "raw" else None
+                    yield sidecar.path, read_regions(packet, size_px, turned_as=turned_as)
+                elif any(region.name for region in read_regions(packet)):
+                    raise BadMetadata("its names are left out")
+        with self._skip_bad(f"{path}: its XMP: ", _REMEDY):
+            for packet in content.packets:
+                yield path, read_regions(packet, size_px)
         for file in picasa_files:
-            with self._skip_bad():
+            with self._skip_bad(f"{file}: ", _REMEDY):
                 regions = self._folders.picasa_regions(file, path.name)
                 if any(not region.name for region in regions):
                     self.skipped.append(f"{path}: {file.name} names a face by a contact whose name it does not have")
                 yield file, regions
-
-    def _sidecar_regions(self, sidecar: Sidecar, content: PhotoContent) -> list[Region]:
-        size_px, orientation = content.metadata.stored_size_px, content.metadata.orientation
-        with self._skip_bad():
-            packet = read_limited(sidecar.path)
-            if sidecar.owner == "photo":
-                return self._regions(f"{sidecar.path}: ", packet, size_px)
-            with self._skip_bad(f"{sidecar.path}: ", f"; it {sidecar.reason}"):
-                return read_regions(packet, size_px, turned_as=orientation)
-        return []
-
-    def _regions(self, description: str, packet: bytes, size_px: tuple[int, int]) -> list[Region]:
-        with self._skip_bad(description, _REMEDY):
-            return read_regions(packet, size_px)
-        return []
-
-    def _note_unclear(self, sidecar: Sidecar) -> None:
-        """List a sidecar with names that is left out, as it may be that of another file."""
-        with self._skip_bad():
-            packet = read_limited(sidecar.path)
-            with self._skip_bad(f"{sidecar.path}: ", _REMEDY):
-                if has_named_regions(packet):
-                    self._skip(f"{sidecar.path}: {sidecar.reason}")
 
     @contextlib.contextmanager
     def _skip_bad(self, description: str = "", remedy: str = "") -> Generator[None, None, None]:
@@ -148,11 +126,9 @@ class _Reader:
         try:
             yield
         except BadMetadata as error:
-            self._skip(f"{description}{error}{remedy}")
-
-    def _skip(self, message: str) -> None:
-        if message not in self.skipped:
-            self.skipped.append(message)
+            message = f"{description}{error}{remedy}"
+            if message not in self.skipped:
+                self.skipped.append(message)
 
 
 def _match(regions: Sequence[Region], faces: Sequence[GalleryFace], content: PhotoContent) -> dict[Region, int]:

@@ -4,6 +4,7 @@ XMP specification, part 3, 1.1.3: the packet is in an APP1 segment; what does no
 parts of other APP1 segments.
 """
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -12,6 +13,7 @@ from familiar.core.errors import BadMetadata
 MAX_PACKET_BYTES = 65_535 - 2 - 29  # of a segment, less its length and the header
 _HEADER = b"http://ns.adobe.com/xap/1.0/\0"
 _EXTENSION_HEADER = b"http://ns.adobe.com/xmp/extension/\0"
+_EXTENSION_NUMBER = re.compile(rb"HasExtendedXMP\W+([0-9A-F]{32})")  # in the packet that it extends
 _APP0, _APP1, _APP2, _START_OF_SCAN = 0xE0, 0xE1, 0xE2, 0xDA
 
 
@@ -34,31 +36,23 @@ def is_jpeg(data: bytes) -> bool:
     return data[:3] == b"\xff\xd8\xff"
 
 
-def read_packet(data: bytes) -> bytes | None:
-    """Return the XMP packet of a JPEG, without the extended one; None if it has none.
+def read_packets(data: bytes) -> list[bytes]:
+    """Return the XMP packet of a JPEG, if it has one, and the extended packet, if all its parts are there.
 
     Raises:
         BadMetadata: the JPEG is broken, or has several packets.
     """
-    packets = [segment.payload for segment in _segments(data) if segment.is_packet]
+    segments = list(_segments(data))
+    packets = [segment.payload[len(_HEADER) :].strip(b"\0 \r\n\t") for segment in segments if segment.is_packet]
     if len(packets) > 1:
         raise BadMetadata(f"contains {len(packets)} XMP packets; save it again in the program that wrote them")
-    return packets[0][len(_HEADER) :].strip(b"\0 \r\n\t") if packets else None
-
-
-def read_extended_packet(data: bytes, number: str) -> bytes | None:
-    """Return the extended packet with the number that `xmp.extension_id` reads; None if a part of it is missing."""
-    parts: dict[int, bytes] = {}
-    for segment in _segments(data):
-        header, content = segment.payload[:75], segment.payload[75:]
-        if segment.marker == _APP1 and header.startswith(_EXTENSION_HEADER) and header[35:67] == number.encode():
-            parts[int.from_bytes(header[71:75], "big")] = content
-    extended = b""
-    for offset in sorted(parts):
-        if offset != len(extended):
-            return None
-        extended += parts[offset]
-    return extended or None
+    if packets and (number := _EXTENSION_NUMBER.search(packets[0])):
+        header = _EXTENSION_HEADER + number[1]  # the size of the whole, the part's offset, and the part follow
+        parts = sorted(segment.payload[len(header) :] for segment in segments if segment.payload.startswith(header))
+        extended = b"".join(part[8:] for part in parts)
+        if parts and int.from_bytes(parts[0][:4], "big") == len(extended):
+            packets.append(extended)
+    return packets
 
 
 def replace_packet(data: bytes, packet: bytes | None) -> bytes:
@@ -69,7 +63,7 @@ def replace_packet(data: bytes, packet: bytes | None) -> bytes:
             or packets, which a change would break. The message says so of the photo.
     """
     segments = list(_segments(data))
-    read_packet(data)  # refuses several
+    read_packets(data)  # refuses several
     if packet is not None and len(packet) > MAX_PACKET_BYTES:
         raise BadMetadata(f"{len(packet):,} bytes of XMP do not fit into a JPEG ({MAX_PACKET_BYTES:,})")
     if any(segment.marker == _APP2 and segment.payload.startswith(b"MPF\0") for segment in segments):
@@ -78,9 +72,8 @@ def replace_packet(data: bytes, packet: bytes | None) -> bytes:
     if packet is not None:
         payload = _HEADER + packet
         segment_bytes = b"\xff\xe1" + (len(payload) + 2).to_bytes(2, "big") + payload
-    start, end = next(((each.start, each.end) for each in segments if each.is_packet), (None, None))
-    if start is None or end is None:
-        start = end = _insertion_offset(segments)
+    offset = _insertion_offset(segments)
+    start, end = next(((each.start, each.end) for each in segments if each.is_packet), (offset, offset))
     return data[:start] + segment_bytes + data[end:]
 
 

@@ -9,47 +9,72 @@ Whatever this program adds is marked in a namespace of its own, so that it can b
 the packet as other programs left it, and then adds the names there are now. Everything else stays as it is.
 """
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
+from copy import deepcopy
 from dataclasses import dataclass
-from xml.dom.minidom import Element
+from xml.etree.ElementTree import Element
 
 from familiar.core.errors import BadMetadata
 from familiar.core.names import unify_spelling
+from familiar.core.types import Box
 from familiar.integrations.xmp.rdf import (
-    DC_URI,
-    DIGIKAM_URI,
-    LIGHTROOM_URI,
     MARKER_URI,
-    MP_REGION_URI,
-    MWG_URI,
-    RDF_URI,
-    copy_of,
-    field_element,
+    add_element,
+    add_struct,
     field_text,
-    fill_list,
-    find_property,
-    has_content,
+    find_field,
+    has_properties,
+    list_container,
     list_items,
-    make_element,
-    new_document,
-    remove,
-    remove_declarations,
-    resources_of,
+    nodes_of,
+    parse_packet,
+    remove_field,
     set_field,
-    text_of,
+    write_packet,
 )
-from familiar.integrations.xmp.regions import Region
-from familiar.integrations.xmp.xml_text import parse_xml, write_xml
-from familiar.integrations.xmp.xmp_regions import (
-    ADDED,
-    MP_URI,
-    add_regions,
-    check_frame,
-    iterate_regions,
-    restore_regions,
-)
+from familiar.integrations.xmp.regions import SAME_FACE, Region
 
-_NOTE = "http://ns.adobe.com/xmp/note/"
+# Markers in a region: one that was added, and the name that other programs gave to one that was renamed.
+_ADDED = "familiar:added"
+_FORMER_NAME = "familiar:formerName"
+_FACE_KINDS = ("", "Face", "Pet")
+_MAX_ASPECT_ERROR = 0.02  # of a photo that was scaled down to whole pixels; a cropped one differs by more
+
+
+@dataclass(frozen=True)
+class _RegionList:
+    """Where regions are in a packet.
+
+    Attributes:
+        info: property that contains the list.
+        items: the list in it.
+        name: of a region, whom it shows.
+        read_box: reads a region's box; None if it is no rectangle, or in an unknown unit.
+    """
+
+    info: str
+    items: str
+    name: str
+    read_box: Callable[[Element], Box | None]
+
+    def elements(self, rdf: Element) -> list[Element]:
+        """Return the elements of the regions."""
+        return list_items(find_field(rdf, self.info), self.items)
+
+    def container(self, rdf: Element) -> Element:
+        """Return the element that contains the regions, made if it is missing."""
+        info = find_field(rdf, self.info)
+        return list_container(add_struct(rdf, self.info, {}) if info is None else info, self.items)
+
+    def regions(self, rdf: Element) -> list[tuple[Element, Region]]:
+        """Return the regions of faces and their elements, without those whose box cannot be read."""
+        regions: list[tuple[Element, Region]] = []
+        for element in self.elements(rdf):
+            kind = (field_text(element, "mwg-rs:Type") or "").strip()  # Microsoft's have none
+            if kind in _FACE_KINDS and (box := self.read_box(element)) is not None:
+                regions.append((element, Region(box, (field_text(element, self.name) or "").strip(), kind or "Face")))
+        return regions
 
 
 @dataclass(frozen=True)
@@ -57,14 +82,12 @@ class _KeywordList:
     """A list of keywords.
 
     Attributes:
-        uri: its namespace.
-        name: its name.
-        container: "Bag" or "Seq".
+        name: of the property.
+        container: what contains the items of a new one.
         separator: between the levels of a keyword; empty if there are none.
         marker: the list of those keywords that were added.
     """
 
-    uri: str
     name: str
     container: str
     separator: str
@@ -74,47 +97,83 @@ class _KeywordList:
         """Return the keyword of a person; a separator in the name would make a level of it."""
         return f"People{self.separator}{name.replace(self.separator, '_')}" if self.separator else name
 
+    def add(self, rdf: Element, texts: Sequence[str]) -> None:
+        """Add keywords, and mark them."""
+        for text in texts:
+            add_element(list_container(rdf, self.name, self.container), "rdf:li", text)
+            add_element(list_container(rdf, self.marker), "rdf:li", text)
 
-_KEYWORDS = (
-    _KeywordList(DC_URI, "subject", "Bag", "", "addedSubjects"),
-    _KeywordList(DIGIKAM_URI, "TagsList", "Seq", "/", "addedTags"),
-    _KeywordList(LIGHTROOM_URI, "hierarchicalSubject", "Bag", "|", "addedHierarchicalSubjects"),
+
+def _read_mwg_box(region: Element) -> Box | None:
+    """Read a box that is stored by its center."""
+    area = find_field(region, "mwg-rs:Area")
+    if area is None or (field_text(area, "stArea:unit") or "normalized") not in ("normalized", "normal"):
+        return None
+    x, y, width, height = (_number(field_text(area, f"stArea:{side}")) for side in "xywh")
+    return _valid_box(x - width / 2, y - height / 2, width, height)
+
+
+def _read_microsoft_box(region: Element) -> Box | None:
+    """Read a box that is stored as "left, top, width, height"."""
+    numbers = [_number(text) for text in (field_text(region, "MPReg:Rectangle") or "").split(",")]
+    return _valid_box(*numbers) if len(numbers) == 4 else None
+
+
+def _number(text: str | None) -> float:
+    """Parse a number; NaN if it is none. Some programs wrote a decimal comma."""
+    try:
+        return float((text or "").strip().replace(",", "."))
+    except ValueError:
+        return math.nan
+
+
+def _valid_box(x: float, y: float, width: float, height: float) -> Box | None:
+    box = Box(x, y, x + width, y + height)
+    is_valid = -1 <= box.left < box.right <= 2 and -1 <= box.top < box.bottom <= 2  # false for NaN
+    return box if is_valid else None
+
+
+_MWG_REGIONS = _RegionList("mwg-rs:Regions", "mwg-rs:RegionList", "mwg-rs:Name", _read_mwg_box)
+_MICROSOFT_REGIONS = _RegionList("MP:RegionInfo", "MPRI:Regions", "MPReg:PersonDisplayName", _read_microsoft_box)
+_REGION_LISTS = (_MWG_REGIONS, _MICROSOFT_REGIONS)
+_KEYWORD_LISTS = (
+    _KeywordList("dc:subject", "rdf:Bag", "", "familiar:addedSubjects"),
+    _KeywordList("digiKam:TagsList", "rdf:Seq", "/", "familiar:addedTags"),
+    _KeywordList("lr:hierarchicalSubject", "rdf:Bag", "|", "familiar:addedHierarchicalSubjects"),
 )
 
 
-def read_regions(packet: bytes, stored_size_px: tuple[int, int], *, turned_as: int | None = None) -> list[Region]:
+def read_regions(
+    packet: bytes, stored_size_px: tuple[int, int] | None = None, *, turned_as: int | None = None
+) -> list[Region]:
     """Read the regions of faces and pets, MWG's before Microsoft's; those without a name too.
 
     Args:
         packet: the XMP packet or sidecar.
-        stored_size_px: of the photo before it is turned upright.
+        stored_size_px: of the photo before it is turned upright; None: of whatever photo.
         turned_as: in the sidecar of a raw file for a photo of the same picture: the photo's EXIF orientation.
 
     Raises:
-        BadMetadata: it is not XMP, or its regions are for a photo of other proportions, such as before a crop; or a raw
+        BadMetadata: it is not XMP, or its names are for a photo of other proportions, such as before a crop; or a raw
             file's do not say that they are for a photo of these, turned as this one.
     """
-    resources = resources_of(parse_xml(packet))
-    mwg = [region for _, region in iterate_regions(resources, MWG_URI)]
-    regions = mwg + [region for _, region in iterate_regions(resources, MP_REGION_URI)]
-    if mwg or (turned_as is not None and any(region.name for region in regions)):
-        check_frame(resources, stored_size_px, turned_as)
+    _, rdf = parse_packet(packet)
+    regions = [region for listed in _REGION_LISTS for _, region in listed.regions(rdf)]
+    if stored_size_px is not None and any(region.name for region in regions):
+        _check_frame(rdf, stored_size_px, turned_as)
     return regions
-
-
-def has_named_regions(packet: bytes) -> bool:
-    """Whether a packet names a face.
-
-    Raises:
-        BadMetadata: it is not XMP.
-    """
-    resources = resources_of(parse_xml(packet))
-    return any(region.name for uri in (MWG_URI, MP_REGION_URI) for _, region in iterate_regions(resources, uri))
 
 
 def has_added_names(packet: bytes) -> bool:
     """Whether `add_names` added anything to a packet. A look at the bytes, without parsing them."""
     return MARKER_URI.encode() in packet or MARKER_URI.encode("utf-16-le") in packet
+
+
+def has_names(packet: bytes) -> bool:
+    """Whether a packet contains regions or keywords of any program."""
+    _, rdf = parse_packet(packet)
+    names = [*(regions.info for regions in _REGION_LISTS), *(keywords.name for keywords in _KEYWORD_LISTS)]
+    return any(find_field(rdf, name) is not None for name in names)
 
 
 def add_names(
@@ -140,95 +199,133 @@ def add_names(
     """
     if not regions and (packet is None or not has_added_names(packet)):
         return packet
-    document = new_document() if packet is None else parse_xml(packet)
-    before = write_xml(document)
-    resources = resources_of(document)
-    had_names = _restore(resources)
+    base_rdf = _parse_base(base)  # first: the prefixes of the packet that was parsed last are written
+    root, rdf = parse_packet(packet)
+    before = write_packet(root)
+    had_names = _restore(rdf)
     if regions:
-        if base is not None:
-            _copy_lists(_restored_resources(base), resources)
-        add_regions(resources, regions, stored_size_px)
-        for keywords in _KEYWORDS:
-            _add_keywords(resources, keywords, [region.name for region in regions])
-    if (had_names or packet is None) and not any(map(has_content, resources)):
+        _copy_lists(base_rdf, rdf)
+        _add_regions(rdf, regions, stored_size_px)
+        for keywords in _KEYWORD_LISTS:
+            present = {unify_spelling(item.text or "") for item in list_items(rdf, keywords.name)}
+            texts = dict.fromkeys(keywords.keyword(region.name) for region in regions)
+            keywords.add(rdf, [text for text in texts if text not in present])
+    if (had_names or packet is None) and not has_properties(rdf):
         return None
-    after = write_xml(document)
+    after = write_packet(root)
     return packet if after == before else after
 
 
-def extension_id(packet: bytes) -> str | None:
-    """Return the number of the extended packet that a packet in a JPEG refers to."""
-    return next((field_text(resource, _NOTE, "HasExtendedXMP") for resource in resources_of(parse_xml(packet))), None)
-
-
-def has_names(packet: bytes) -> bool:
-    """Whether a packet contains regions or keywords of any program."""
-    resources = resources_of(parse_xml(packet))
-    names = [(MWG_URI, "Regions"), (MP_URI, "RegionInfo"), *((listed.uri, listed.name) for listed in _KEYWORDS)]
-    return any(find_property(resources, uri, name) is not None for uri, name in names)
-
-
-def _add_keywords(resources: Sequence[Element], keywords: _KeywordList, names: Sequence[str]) -> None:
-    """Add the names that a list of keywords lacks, and mark them."""
-    items = list_items(find_property(resources, keywords.uri, keywords.name))
-    present = {unify_spelling(text_of(item)) for item in items}
-    texts = dict.fromkeys(keywords.keyword(name) for name in names)
-    _append_marked(resources, keywords, [make_element(RDF_URI, "li", text) for text in texts if text not in present])
-
-
-def _append_marked(resources: Sequence[Element], keywords: _KeywordList, items: Sequence[Element]) -> None:
-    """Append keywords to a list, and to that of those which were added."""
-    if items:
-        marked = [make_element(RDF_URI, "li", text_of(item)) for item in items]
-        fill_list(resources, keywords.uri, keywords.name, keywords.container, items)
-        fill_list(resources, MARKER_URI, keywords.marker, "Bag", marked)
-
-
-def _restore(resources: Sequence[Element]) -> bool:
+def _restore(rdf: Element) -> bool:
     """Take back all that `add_names` added; return whether it was anything."""
-    restored = restore_regions(resources)
-    for keywords in _KEYWORDS:
-        marked = find_property(resources, MARKER_URI, keywords.marker)
-        if marked is not None:
+    restored = False
+    for regions in _REGION_LISTS:
+        for element in regions.elements(rdf):
+            former = field_text(element, _FORMER_NAME)
+            if field_text(element, _ADDED) is not None:
+                regions.container(rdf).remove(element)
+            elif former:
+                set_field(element, regions.name, former)
+            elif former is not None:
+                remove_field(element, regions.name)
+            else:
+                continue
+            remove_field(element, _FORMER_NAME)
             restored = True
-            prop = find_property(resources, keywords.uri, keywords.name)
-            _take_back_keywords(prop, list(map(text_of, list_items(marked))))
-            remove(marked)
-    for resource in resources:
-        remove_declarations(resource, MARKER_URI)
+    if restored and not _MWG_REGIONS.elements(rdf):
+        remove_field(rdf, _MWG_REGIONS.info)
+    for keywords in _KEYWORD_LISTS:
+        if marked := list_items(rdf, keywords.marker):
+            restored = True
+            for text in (each.text for each in marked):
+                equal = [item for item in list_items(rdf, keywords.name) if item.text == text]
+                for item in equal[:1]:  # none, if another program has removed it
+                    list_container(rdf, keywords.name).remove(item)
+            if not list_items(rdf, keywords.name):
+                remove_field(rdf, keywords.name)
+            remove_field(rdf, keywords.marker)
     return restored
 
 
-def _take_back_keywords(prop: Element | None, texts: Sequence[str]) -> None:
-    for text in texts:
-        item = next((item for item in list_items(prop) if text_of(item) == text), None)
-        if item is not None:
-            remove(item)
-    if prop is not None and not list_items(prop):
-        remove(prop)
-
-
-def _restored_resources(packet: bytes) -> list[Element]:
-    """Return the properties of a packet as other programs left them; none if it cannot be read."""
+def _parse_base(base: bytes | None) -> Element:
+    """Parse a packet and take back all that `add_names` added to it; one that cannot be parsed counts as empty."""
     try:
-        resources = resources_of(parse_xml(packet))
+        _, rdf = parse_packet(base)
     except BadMetadata:
-        return []
-    _restore(resources)
-    return resources
+        _, rdf = parse_packet(None)
+    _restore(rdf)
+    return rdf
 
 
-def _copy_lists(sources: Sequence[Element], resources: Sequence[Element]) -> None:
-    """Copy the lists that are missing in a sidecar from the packet in its photo; the copies count as added."""
-    regions = find_property(sources, MWG_URI, "Regions")
-    if regions is not None and find_property(resources, MWG_URI, "Regions") is None:
-        regions = copy_of(regions)
-        items = list_items(field_element(regions, MWG_URI, "RegionList"))
-        for item in items:
-            set_field(item, MARKER_URI, ADDED, "True")
-        if items:
-            resources[0].appendChild(regions)
-    for keywords in _KEYWORDS:
-        items = list_items(find_property(sources, keywords.uri, keywords.name))
-        if items and find_property(resources, keywords.uri, keywords.name) is None:
-            _append_marked(resources, keywords, list(map(copy_of, items)))
+def _copy_lists(source: Element, rdf: Element) -> None:
+    """Copy the lists that a sidecar lacks from the packet in its photo; the copies count as added."""
+    info = find_field(source, _MWG_REGIONS.info)
+    if info is not None and _MWG_REGIONS.elements(source) and find_field(rdf, _MWG_REGIONS.info) is None:
+        nodes_of(rdf)[-1].append(deepcopy(info))
+        for element in _MWG_REGIONS.elements(rdf):
+            set_field(element, _ADDED, "True")
+    for keywords in _KEYWORD_LISTS:
+        if find_field(rdf, keywords.name) is None:
+            keywords.add(rdf, [item.text or "" for item in list_items(source, keywords.name)])
+
+
+def _add_regions(rdf: Element, regions: Sequence[Region], stored_size_px: tuple[int, int]) -> None:
+    """Add MWG regions, marked as added. Regions of other programs that mark the same faces get their names instead."""
+    if _MWG_REGIONS.regions(rdf):
+        _check_frame(rdf, stored_size_px)
+    if find_field(rdf, _MWG_REGIONS.info) is None:
+        size = {"stDim:w": str(stored_size_px[0]), "stDim:h": str(stored_size_px[1]), "stDim:unit": "pixel"}
+        add_struct(add_struct(rdf, _MWG_REGIONS.info, {}), "mwg-rs:AppliedToDimensions", size)
+    container = _MWG_REGIONS.container(rdf)
+    renamed = _rename(rdf, _MWG_REGIONS, regions)
+    _rename(rdf, _MICROSOFT_REGIONS, regions)
+    for region in regions:
+        if region not in renamed:
+            left, top, right, bottom = region.box
+            sides = zip("xywh", ((left + right) / 2, (top + bottom) / 2, right - left, bottom - top), strict=True)
+            area = {f"stArea:{side}": f"{share:.7f}" for side, share in sides} | {"stArea:unit": "normalized"}
+            fields = {"mwg-rs:Name": region.name, "mwg-rs:Type": region.kind, _ADDED: "True"}
+            add_struct(add_struct(container, "rdf:li", fields), "mwg-rs:Area", area)
+
+
+def _rename(rdf: Element, listed: _RegionList, regions: Sequence[Region]) -> list[Region]:
+    """Give the names to regions that mark the same faces, each to the nearest; return those that were given."""
+    existing = listed.regions(rdf)
+    renamed: list[Region] = []
+    for region in regions:
+        nearest = max(existing, key=lambda each: region.box.intersection_over_union(each[1].box), default=None)
+        if nearest is None or region.box.intersection_over_union(nearest[1].box) <= SAME_FACE:
+            continue
+        existing.remove(nearest)
+        renamed.append(region)
+        element, other = nearest
+        if unify_spelling(other.name) != region.name:
+            set_field(element, _FORMER_NAME, field_text(element, listed.name) or "")
+            set_field(element, listed.name, region.name)
+    return renamed
+
+
+def _check_frame(rdf: Element, stored_size_px: tuple[int, int], turned_as: int | None = None) -> None:
+    """Raise BadMetadata if the regions were marked in a photo of other proportions.
+
+    Width and height may be swapped: some programs write those of the upright photo. With `turned_as`, an EXIF
+    orientation, the packet has to say that they were marked in a photo of these proportions that is turned so.
+    """
+    dimensions = find_field(find_field(rdf, _MWG_REGIONS.info), "mwg-rs:AppliedToDimensions")
+    width, height = (_number(field_text(dimensions, f"stDim:{side}")) for side in "wh")
+    is_known = 0 < width < math.inf and 0 < height < math.inf
+    if turned_as is not None:
+        orientation = (field_text(rdf, "tiff:Orientation") or str(turned_as)).strip()
+        if not is_known or orientation != str(turned_as) or _differ((width, height), stored_size_px):
+            raise BadMetadata("its regions are not known to be for a photo of these proportions, turned as this one")
+    elif is_known and _differ((width, height), stored_size_px) and _differ((height, width), stored_size_px):
+        raise BadMetadata(
+            f"its regions are for a photo of {width:.0f} x {height:.0f} px, and this one has "
+            f"{stored_size_px[0]} x {stored_size_px[1]} (was it cropped since?); mark the faces again in the program "
+            "that wrote them"
+        )
+
+
+def _differ(first: tuple[float, float], second: tuple[float, float]) -> bool:
+    """Whether two sizes are of other proportions."""
+    return abs(first[0] * second[1] / (first[1] * second[0]) - 1) > _MAX_ASPECT_ERROR

@@ -12,7 +12,6 @@ from familiar.core.types import Box
 from familiar.integrations.xmp.regions import Region
 
 INI_NAMES = (".picasa.ini", "picasa.ini")  # in any case; the latter is an older Picasa's
-MAX_BYTES = 16 * 2**20
 _FULL_SCALE = 65_535
 _FACE = re.compile(r"rect64\(([0-9a-f]{1,16})\),([0-9a-f]{1,16})", re.IGNORECASE)
 _UNKNOWN = "ffffffffffffffff"  # a face that Picasa detected and nobody named

@@ -73,9 +73,6 @@ def _swap_axes(box: Box) -> Box:
 
 
 def _mirror(box: Box, mirror_x: bool, mirror_y: bool) -> Box:
-    left, top, right, bottom = box
-    if mirror_x:
-        left, right = 1 - right, 1 - left
-    if mirror_y:
-        top, bottom = 1 - bottom, 1 - top
+    left, right = (1 - box.right, 1 - box.left) if mirror_x else (box.left, box.right)
+    top, bottom = (1 - box.bottom, 1 - box.top) if mirror_y else (box.top, box.bottom)
     return Box(left, top, right, bottom)

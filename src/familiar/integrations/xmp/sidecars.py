@@ -12,8 +12,8 @@ from familiar.core.errors import BadMetadata
 from familiar.core.file_names import PHOTO_SUFFIXES
 from familiar.core.files import require_regular_file
 from familiar.integrations.xmp import picasa
+from familiar.integrations.xmp.rdf import MAX_BYTES
 from familiar.integrations.xmp.regions import Region
-from familiar.integrations.xmp.xml_text import MAX_BYTES
 from familiar.photos import RAW_SUFFIXES, UNREAD_SUFFIXES
 
 SUFFIX = ".xmp"
@@ -77,10 +77,9 @@ class MetadataFolders:
         """Return the regions of a photo in Picasa's file.
 
         Raises:
-            BadMetadata: the file cannot be read; only the first call says so.
+            BadMetadata: the file cannot be read.
         """
         if file not in self._picasa:
-            self._picasa[file] = {}
             self._picasa[file] = picasa.read_picasa_ini(read_limited(file))
         return self._picasa[file].get(photo.casefold(), [])
 
@@ -129,10 +128,10 @@ def read_limited(path: Path) -> bytes:
     """
     try:
         if (size_bytes := require_regular_file(path).st_size) > MAX_BYTES:
-            raise BadMetadata(f"{path}: has {size_bytes:,} bytes, more than the limit of {MAX_BYTES:,}; it is left out")
+            raise BadMetadata(f"has {size_bytes:,} bytes, more than the limit of {MAX_BYTES:,}")
         return path.read_bytes()
     except OSError as error:
-        raise BadMetadata(f"{path}: cannot be read ({error.strerror})") from error
+        raise BadMetadata(f"cannot be read ({error.strerror})") from error
 
 
 def _find_owner(sidecar: Path, photo: str, pictures: Sequence[str]) -> Sidecar | None:
