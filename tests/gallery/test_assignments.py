@@ -23,15 +23,24 @@ def gallery(gallery: Store) -> Store:
     return gallery
 
 
-@pytest.mark.parametrize("reference", ["Mia", "#1", " Mia "])
+@pytest.mark.parametrize("reference", ["Mia", "#1", " Mia ", "mia", "MIA"])
 def test_resolve_identity_accepts_name_or_number(gallery: Store, reference: str):
     assert resolve_identity(gallery, reference) == 1
 
 
-@pytest.mark.parametrize("reference", ["Tom", "mia", "#2", "#", "1", "", f"#{2**70}", os.fsdecode(b"\xff")])
+@pytest.mark.parametrize("reference", ["Tom", "#2", "#", "1", "", f"#{2**70}", os.fsdecode(b"\xff")])
 def test_resolve_identity_rejects_unknown_names_and_numbers(gallery: Store, reference: str):
     with pytest.raises(NotInGallery, match="give a name, or a number such as #12"):
         resolve_identity(gallery, reference)
+
+
+def test_similar_names_are_proposed_and_of_two_in_other_case_none_is_chosen(gallery: Store):
+    with pytest.raises(NotInGallery, match=r"has no identity 'miaa' \(did you mean 'Mia'\?\)"):
+        resolve_identity(gallery, "miaa")
+    corrections.split(gallery, [3], "MIA")
+    with pytest.raises(NotInGallery, match="did you mean 'MIA' or 'Mia'"):
+        resolve_identity(gallery, "mia")
+    assert resolve_identity(gallery, "MIA") != resolve_identity(gallery, "Mia") == 1
 
 
 @pytest.mark.parametrize("number", [-1, 0, 4, 2**70])

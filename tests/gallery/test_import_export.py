@@ -391,3 +391,20 @@ def test_photos_of_one_identity_are_exported_into_the_folder_itself(gallery: Sto
     assert album.export(tmp_path / "mia.csv", identity="Mia") == 2
     with pytest.raises(NotInGallery):
         album.export(tmp_path / "none", identity="Nobody")
+
+
+def test_uploaded_photos_are_exported_under_the_names_that_they_had(
+    tmp_path: Path, mean_color_bundle: Path, photos: list[Path]
+):
+    uploads = [
+        tmp_path / "gallery" / "photos" / name[:2] / name
+        for name in (f"{'c' * 64}-IMG_0029.png", f"{'b' * 64}-IMG_0029.png", f"{'a' * 64}-IMG_0030.png")
+    ]
+    for source, upload in zip(photos, uploads, strict=False):
+        upload.parent.mkdir(parents=True)
+        shutil.copy(source, upload)
+    with create_gallery(tmp_path / "gallery", mean_color_bundle, uploads) as gallery:
+        corrections.split(gallery, [1, 2, 3], "Mia")
+        export_folders(gallery, tmp_path / "mia", identity=resolve_identity(gallery, "Mia"))
+    files = sorted(path.name for path in (tmp_path / "mia").iterdir())
+    assert files == ["IMG_0029-2.png", "IMG_0029.png", "IMG_0030.png"]

@@ -1,7 +1,9 @@
 """The identity and domain of each face of a gallery, as arrays aligned with its embeddings."""
 
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from pathlib import Path
 
 import numpy as np
@@ -70,21 +72,32 @@ def _read_assignments(faces: EmbeddingTable, repository: Repository) -> GalleryA
 def resolve_identity(store: Store, reference: str) -> int:
     """Return the number of the identity that a name or a number such as `#12` refers to.
 
+    If no identity has that name, it is the only one whose name differs from it only in case.
+
     Raises:
-        NotInGallery: no identity has that name or number.
+        NotInGallery: no identity has that name or number, or several names differ only in case.
     """
     label = unify_spelling(reference)
     with store.read() as repository:
+        names = repository.identities.names()
         if label.startswith("#") and label[1:].isdecimal() and len(label) < _MAX_DIGITS:
             number = int(label[1:]) if repository.identities.exists(int(label[1:])) else None
         else:
             number = repository.identities.with_name(label)
-    if number is None:
-        raise NotInGallery(
-            f"{store.folder}: has no identity {reference!r}; give a name, or a number such as #12; "
-            f"`familiar gallery stats {store.folder}` lists them"
-        )
-    return number
+    if number is not None:
+        return number
+    by_folded: defaultdict[str, list[int]] = defaultdict(list)
+    for identity, name in names.items():
+        by_folded[name.casefold()].append(identity)
+    matches = by_folded.get(label.casefold(), [])
+    if len(matches) == 1:
+        return matches[0]
+    close = matches or [each for key in get_close_matches(label.casefold(), by_folded) for each in by_folded[key]]
+    meant = f" (did you mean {' or '.join(sorted(repr(names[each]) for each in close))}?)" if close else ""
+    raise NotInGallery(
+        f"{store.folder}: has no identity {reference!r}{meant}; give a name, or a number such as #12; "
+        f"`familiar gallery stats {store.folder}` lists them"
+    )
 
 
 def resolve_face(store: Store, reference: str) -> int:

@@ -26,6 +26,7 @@ from familiar.core.types import Box
 from familiar.gallery.edits.corrections import Individual, assign
 from familiar.gallery.store.photo_paths import CHANGED, file_sha256, photos_at_path, require_sha256
 from familiar.gallery.store.store import Store
+from familiar.gallery.store.uploaded_files import stem_before_upload
 from familiar.photos.listing import EXCLUDED, Exclusion, describe_counts, find_photos, folder_kind
 
 log = logging.getLogger(__name__)
@@ -246,7 +247,7 @@ def export_folders(store: Store, folder: Path, *, link: bool = False, identity: 
             source = Path(path)
             identity_folder = folder / folder_of[number]
             identity_folder.mkdir(parents=True, exist_ok=True)
-            target = identity_folder / unused_name(source.stem, source.suffix, file_names[number])
+            target = identity_folder / unused_name(stem_before_upload(source), source.suffix, file_names[number])
             try:
                 target.symlink_to(source) if link else shutil.copy2(source, target)
             except OSError as error:
