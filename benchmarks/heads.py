@@ -10,7 +10,7 @@ done again:
 - `stage1.pt` to `stage6.pt`: the network, trained on scenes made of these photos (`scenes.py`, `training.py`), of which
   most show photos as they are in stages 2, 4 and 6. A stage that was interrupted goes on from its `unfinished` file.
   Stages 5 and 6 came later: they began with the file of the package (--from-file), whose training had seen neither
-  faces of dogs that fill the picture nor turned photos. The weights are the means of those before, between and after
+  faces of dogs that fill the picture nor turned photos. The weights are means of those before, between and after
   these two (Wortsman et al. 2022, arXiv 2203.05482 and 2109.01903): each alone finds fewer heads;
 - `heads.onnx`: the file of the package, its scores scaled by thresholds that were chosen by the photos of other animals
   that were held back; `heads.png`: what it finds in drawn pets; and `results.json`: recall and false detections.
@@ -51,7 +51,8 @@ STAGES = (
     Stage(64_000, LAST_LR, at_last=False),
     Stage(32_000, LAST_LR, at_last=True),
 )
-FIRST_FROM_FILE = 5  # the stage that `--from-file` begins with; from the weights before it on, all are averaged
+FIRST_FROM_FILE = 5  # the stage that `--from-file` begins with
+SHARES = (0.5, 0.25, 0.25)  # in the average, of the weights before that stage and after each from it on
 ROUNDING_SCENES, ROUNDING_SEED = 128, 0
 INITIAL_WEIGHTS = "mobilenet_v3_small_imagenet_dequant_torchvision_keys.npz"
 
@@ -89,7 +90,9 @@ def main() -> None:
             averaged.append(deepcopy(network.state_dict()))
     network.load_state_dict(
         {
-            name: torch.stack([each[name] for each in averaged]).mean(0) if values.is_floating_point() else values
+            name: sum((share * each[name] for share, each in zip(SHARES, averaged, strict=True)), torch.zeros(()))
+            if values.is_floating_point()
+            else values
             for name, values in network.state_dict().items()
         }
     )

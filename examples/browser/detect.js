@@ -12,7 +12,7 @@ const CLOSER_SIDES_PX = [480, 1024];
 const [MIN_FIRST_HEAD, MAX_CLOSER_HEAD] = [1 / 8, 1 / 5]; // longer sides, in long sides of the photo
 const ON_HEAD = 0.5; // of the smaller box
 // A smaller copy shows heads that fill the photo; a photo may lie on its side; a person's face is looked at enlarged.
-const [SMALLER_SIDE_PX, MIN_SMALLER_HEAD, MIN_SMALLER_SCORE] = [224, 0.3, 0.6];
+const [SMALLER_SIDE_PX, MIN_SMALLER_HEAD, MIN_SMALLER_SCORE] = [160, 0.3, 0.65];
 const [SURE_SCORE, MIN_TURNED_SCORE, TURNED_GAIN] = [0.75, 0.75, 0.1];
 const TURNED_SIDES_PX = [SEARCH_SIDE_PX, 416];
 const [PERSON_CUT, PERSON_SIDE_PX] = [1.5, 160];

@@ -165,7 +165,7 @@ def test_photo_without_heads_is_looked_at_on_its_side(detector_looking, turns: i
 
     detector, shown = detector_looking(says)
     (head,) = detector.detect(Photo(pixels, "on its side", (320, 200)))
-    assert [max(each.shape) for each in shown] == [320, 224, 320, 416, 320, 416]
+    assert [max(each.shape) for each in shown] == [320, 160, 320, 416, 320, 416]
     assert head.box_xyxy_px == box
     left, top, right, bottom = box
     width, height = right - left, bottom - top
@@ -213,15 +213,15 @@ def test_sure_person_is_no_reason_to_look_again(detector_looking) -> None:
     assert len(shown) == 1
 
 
-@pytest.mark.parametrize(("side", "score", "expected"), [(150, 0.65, 1), (90, 0.65, 0), (150, 0.55, 0)])
+@pytest.mark.parametrize(("side", "score", "expected"), [(110, 0.7, 1), (60, 0.7, 0), (110, 0.6, 0)])
 def test_head_that_fills_the_photo_is_found_in_a_smaller_copy(
     detector_looking, side: int, score: float, expected: int
 ) -> None:
     """There, smaller heads are not: they would have been found at the first look."""
     detector, _ = detector_looking(
-        lambda shown: [((20, 20, 20 + side, 20 + side), (score, 0, 0))] if max(shown.shape) == 224 else []
+        lambda shown: [((20, 20, 20 + side, 20 + side), (score, 0, 0))] if max(shown.shape) == 160 else []
     )
-    heads = detector.detect(photo_of(448, 448))
+    heads = detector.detect(photo_of(320, 320))
     assert [head.box_xyxy_px for head in heads] == [(40, 40, 40 + 2 * side, 40 + 2 * side)] * expected
 
 

@@ -28,7 +28,7 @@ CLOSER_SHARE, CLOSER_SIDES_PX = 2 / 15, (480, 1024)
 # takes parts of larger heads for heads.
 MIN_FIRST_HEAD, MAX_CLOSER_HEAD = 1 / 8, 1 / 5
 # Where nothing is found, a smaller copy shows heads that fill the photo, at sizes that the network knows better.
-SMALLER_SIDE_PX, MIN_SMALLER_HEAD, MIN_SMALLER_SCORE = 224, 0.3, 0.6  # share of the photo's area
+SMALLER_SIDE_PX, MIN_SMALLER_HEAD, MIN_SMALLER_SCORE = 160, 0.3, 0.65  # share of the photo's area
 # Below `SURE_SCORE` a photo may lie on its side, though no EXIF data say so: then its heads have a score that is higher
 # by `TURNED_GAIN`, the mean of two looks. On their sides, other animals look like pets more often.
 SURE_SCORE, MIN_TURNED_SCORE, TURNED_GAIN = 0.75, 0.75, 0.1

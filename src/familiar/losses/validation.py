@@ -97,7 +97,7 @@ def check_unit_rows(**tensors: Tensor) -> None:
     for name, rows in tensors.items():
         if rows.is_cuda or not rows.numel():
             continue
-        lengths = rows.detach().float().norm(dim=1)
+        lengths = rows.detach().float().pow(2).sum(1).sqrt()
         bad = ((lengths - 1).abs() > UNIT_TOLERANCE).nonzero()
         if len(bad):
             row = int(bad[0, 0])
