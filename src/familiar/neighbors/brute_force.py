@@ -186,8 +186,8 @@ def _check_k(k: int) -> None:
 def _checked(vectors: np.ndarray, queries: np.ndarray) -> tuple[Vectors, Float32[np.ndarray, "q d"]]:
     """Return both as arrays of numbers that can be searched, vectors of other types than float16 as float32."""
     arrays: list[np.ndarray] = []
-    for name, given, dtypes in (("vectors", vectors, (np.float16, np.float32)), ("queries", queries, (np.float64,))):
-        rows = np.asarray(given)
+    for name, array, dtypes in (("vectors", vectors, (np.float16, np.float32)), ("queries", queries, (np.float64,))):
+        rows = np.asarray(array)
         if rows.dtype.kind != "f" or rows.ndim != 2:
             raise ValueError(
                 f"{name} are rows of floats (n, d), not {rows.shape} {rows.dtype}: of a single one row[None]"
