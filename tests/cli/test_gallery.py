@@ -477,8 +477,12 @@ def test_import_restores_names_from_exported_csv_and_folders(
     assert "line 1" in fails(familiar, "import", clustered, photos / "red1.png")
     assert "not empty" in fails(familiar, "export", clustered, "-o", tmp_path / "out")
     assert familiar("gallery", "export", clustered, "-o", tmp_path / "w.csv", "--link").code == 2
+    (photos / "red1.png").rename(tmp_path / "red1.png")
+    assert "red1.png: missing" in familiar("gallery", "export", clustered, "-o", tmp_path / "copies").err
     photos.rename(tmp_path / "elsewhere")
-    assert "skipped " in familiar("gallery", "export", clustered, "-o", tmp_path / "copies").err
+    for target in (["-o", tmp_path / "none"], ["--xmp"]):
+        assert f"familiar gallery enroll {clustered} PHOTOS" in fails(familiar, "export", clustered, *target)
+    assert "red2.png: missing" in familiar("gallery", "export", clustered, "-o", tmp_path / "none").err
 
 
 # --- the remembered model and detector ----------------------------------------------------------------------------

@@ -20,6 +20,7 @@ from familiar.core.errors import BadGallery, CannotWrite, CorruptGallery, Famili
 from familiar.core.files import content_sha256
 from familiar.gallery.edits.corrections import split
 from familiar.gallery.edits.forget import forget_photos
+from familiar.gallery.gallery import Gallery
 from familiar.gallery.store.automatic_copies import copies
 from familiar.gallery.store.connection import DATABASE, LOG
 from familiar.gallery.store.drafts import draft_folder
@@ -103,7 +104,7 @@ def test_open_gallery_goes_on_with_what_was_restored(album: Store, backup_file: 
     assert later.read_bytes() == b"a later photo"
     assert restored.previous in copies(album.folder)
     assert rows(album.folder)["photos"] == before["photos"]
-    restore(album.folder, restored.previous)
+    restore(album.folder, restored.previous, fewer_names=True)
     assert len(rows(album.folder)["photos"]) == 5
 
 
@@ -338,3 +339,52 @@ def test_forget_erases_what_killed_and_finished_restores_have_left(gallery: Stor
     assert not [*gallery.folder.glob(".familiar-draft-*"), *gallery.folder.glob("damaged-2*/*.sqlite*")]
     with Store.open(gallery.folder / "damaged-fur") as other:
         assert len(other.faces().ids) == 1
+
+
+@pytest.mark.parametrize("is_copied", [False, True])
+def test_uploads_are_found_in_the_folder_that_a_gallery_was_moved_or_copied_to(
+    album: Store, tmp_path: Path, is_copied: bool
+):
+    original = upload(album, b"another photo")
+    album.close()
+    elsewhere = tmp_path / "elsewhere"
+    if is_copied:
+        shutil.copytree(album.folder, elsewhere)
+    else:
+        album.folder.rename(elsewhere)
+    with Gallery.open(elsewhere) as gallery:
+        paths = [Path(path) for path in gallery.photo_paths() if UPLOADED_PHOTOS in Path(path).parts]
+        revision = gallery.store.revision
+    assert sorted(path.read_bytes() for path in paths) == [b"another photo", b"one photo"]
+    assert all(path.is_relative_to(elsewhere) for path in paths)
+    with Gallery.open(elsewhere) as gallery:
+        assert gallery.store.revision == revision, "nothing is left to change"
+    if is_copied:
+        with Gallery.open(album.folder) as gallery:
+            assert str(original) in gallery.photo_paths()
+
+
+def test_copy_with_fewer_names_is_refused_and_the_one_with_most_is_named(album: Store):
+    album.make_automatic_copy("before-rebuild")
+    split(album, [1], "Mia")
+    album.make_automatic_copy()
+    with_name, without = copies(album.folder)[0], copies(album.folder)[-1]
+    split(album, [3], "Tom")
+    names = {1: "Mia", 2: "Tom"}
+    for source, count in ((without, "0 names"), (with_name, "1 name")):
+        with pytest.raises(BadGallery, match=f"has 4 photos and {count}; .* has 2 names now") as error:
+            restore(album.folder, source)
+        assert str(error.value).endswith(f"restore {album.folder} {source} --yes")
+        assert album_names(album) == names
+    album.close()
+    flip(album.folder / DATABASE, 100)  # in the first page
+    with pytest.raises(BadGallery, match=f"cannot be read; {with_name} has 1 name"):
+        restore(album.folder, without)
+    restored = restore(album.folder, without, fewer_names=True)
+    assert (restored.names, restored.names_before) == (0, None)
+    assert restore(album.folder, with_name).names == 1
+
+
+def album_names(album: Store) -> dict[int, str]:
+    with album.read() as repository:
+        return repository.identities.names()

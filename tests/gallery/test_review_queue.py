@@ -152,6 +152,39 @@ def test_remaining_counts_questions_groups_and_faces(gallery: Store):
     assert count_remaining(gallery) == Remaining(questions=0, unnamed=0, unassigned=1, covered=0)
 
 
+def test_faces_of_questions_that_follow_a_batch_are_counted(gallery: Store):
+    enroll_vectors(gallery, np.repeat(row_at(1, 0, 1), 150, axis=0))
+    enroll_vectors(gallery, row_at(0.475, 0, 1), "one")  # too improbable to be shown with the group
+    cluster(gallery)
+    (batch,) = propose_batches(gallery)
+    assert batch.candidates == ()
+    (merge,) = [each for each in candidates.load_candidates(gallery) if each.kind == "merge"]
+    assert merge.gain >= candidates.MIN_GAIN
+    assert count_remaining(gallery) == Remaining(questions=1, unnamed=1, unassigned=1, covered=1)
+
+
+def test_identities_of_two_species_are_not_asked_about_though_one_has_a_face_of_the_other(gallery: Store):
+    enroll_vectors(
+        gallery, np.concatenate([np.repeat(row_at(1, 0, 1), 4, axis=0), np.repeat(row_at(0.5, 0, 1), 3, axis=0)])
+    )
+    cluster(gallery)
+    assert any(each.kind == "merge" for each in propose_questions(gallery))
+    with gallery.write(faces_change=True) as repository:
+        repository.connection.run("UPDATE faces SET species = iif(id < 4, 'cat', 'dog')")
+    assert not any(each.kind == "merge" for each in propose_questions(gallery))
+
+
+def test_two_named_and_confirmed_identities_are_not_asked_about(gallery: Store):
+    rows_of_both = [np.repeat(row_at(1, 0, 1), 4, axis=0), np.repeat(row_at(0.5, 0, 1), 3, axis=0)]
+    enroll_vectors(gallery, np.concatenate(rows_of_both))
+    cluster(gallery)
+    corrections.name_identity(gallery, 1, "Mia", confirm=True)
+    corrections.name_identity(gallery, 2, "Tom")
+    assert [(each.kind, each.first, each.second) for each in propose_questions(gallery)] == [("merge", 1, 2)]
+    corrections.confirm(gallery, [5])
+    assert not [each for each in propose_questions(gallery) if each.kind == "merge"]
+
+
 @pytest.mark.parametrize(("sizes", "kind"), [((2, 2), "merge"), ((1, 2), "move"), ((2, 1), "move"), ((1, 1), "split")])
 def test_answer_same_joins_the_two_clusters(gallery: Store, sizes: tuple[int, int], kind: str):
     from familiar.gallery.same.decisions import decisions

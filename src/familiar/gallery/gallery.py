@@ -169,6 +169,8 @@ class Gallery(TableSource):
     ) -> "Gallery":
         """Open the gallery of a folder.
 
+        If the folder was moved or copied, the uploaded photos in it are known there from now on.
+
         Args:
             folder: the gallery's folder.
             model: needed only if the gallery's model is at another place now, which is remembered then, or is an object
@@ -187,6 +189,7 @@ class Gallery(TableSource):
         """
         gallery = Gallery(Store.open(Path(folder), open_index))
         try:
+            uploaded_files.find_moved_uploads(gallery.store)
             if model is not None or providers is not None:
                 gallery.open_model(model, providers=providers)
             if backups is not None:
@@ -1714,19 +1717,21 @@ class Gallery(TableSource):
         return backup(self.store, Path(file))
 
     @staticmethod
-    def restore(folder: Path | str, source: Path | str | None = None) -> RestoreResult:
+    def restore(folder: Path | str, source: Path | str | None = None, *, fewer_names: bool = False) -> RestoreResult:
         """Restore a gallery from a backup or an automatic copy. What was there is kept as an automatic copy.
 
         Args:
             folder: of the gallery, created if missing. Others may have it open, and go on with the restored one.
             source: written by `backup`, or a file in the folder's `backups`; None: the newest automatic copy.
+            fewer_names: restore it even if it has fewer names than the gallery has now.
 
         Raises:
-            BadGallery, CorruptGallery: the file is no backup, or a damaged one; nothing was changed.
+            BadGallery, CorruptGallery: the file is no backup, or a damaged one, or names would be lost; nothing was
+                changed.
             CannotWrite: the folder cannot be written to.
             GalleryBusy: others are writing to the gallery.
         """
-        return restore(Path(folder), None if source is None else Path(source))
+        return restore(Path(folder), None if source is None else Path(source), fewer_names=fewer_names)
 
     # ------------------------------------------------------------------------------------------------------------------
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 import numpy as np
-from jaxtyping import Float32, Float64, Int64
+from jaxtyping import Bool, Float32, Float64, Int64
 
 from familiar.core.calibration import sigmoid
 from familiar.core.gallery_types import Question
@@ -163,7 +163,7 @@ def _splits(store: Store, clusters: Clusters) -> Iterator[Candidate]:
 
 
 def _merges(store: Store, clusters: Clusters) -> Iterator[Candidate]:
-    """Find pairs of similar clusters of one kind."""
+    """Find pairs of similar clusters of one kind, unless the user named both and confirmed faces of both."""
     sizes, count = clusters.sizes, len(clusters.sizes)
     if count < 2:
         return
@@ -174,8 +174,9 @@ def _merges(store: Store, clusters: Clusters) -> Iterator[Candidate]:
     pairs = np.sort(np.stack([queries, neighbors.reshape(-1)]), axis=0)
     keys, first_index = np.unique(pairs[0] * count + pairs[1], return_index=True)
     first, second = np.divmod(keys, count)
-    kind = clusters.compared.kind[clusters.last_rows]
+    kind, is_settled = _main_kinds(clusters), _are_named_and_confirmed(clusters)
     is_open = (kind[first] == kind[second]) & (first != second) & ~np.isin(keys, _cannot_link_keys(store, clusters))
+    is_open &= ~(is_settled[first] & is_settled[second])
     first, second = first[is_open], second[is_open]
     similarity = similarities.reshape(-1)[first_index[is_open]].astype(np.float64)
     penalized = size_penalized_cosine(similarity, np.minimum(sizes[first], sizes[second]))
@@ -185,6 +186,22 @@ def _merges(store: Store, clusters: Clusters) -> Iterator[Candidate]:
         low, high = int(first[index]), int(second[index])
         numbers = float(similarity[index]), float(probability[index]), float(gain[index])
         yield Candidate("merge", clusters.members[low], clusters.members[high], frozenset([low, high]), *numbers)
+
+
+def _main_kinds(clusters: Clusters) -> Int64[np.ndarray, " g"]:
+    """Return the most frequent kind of each cluster's faces: an identity may have faces of several."""
+    kind = clusters.compared.kind
+    main_kind = kind[clusters.last_rows]
+    for number in np.unique(clusters.labels[kind != main_kind[clusters.labels]]).tolist():
+        main_kind[number] = np.bincount(kind[clusters.members[number]]).argmax()
+    return main_kind
+
+
+def _are_named_and_confirmed(clusters: Clusters) -> Bool[np.ndarray, " g"]:
+    """Tell which clusters have a name and a confirmed face, which is then the one that a question shows."""
+    assignments = clusters.assignments
+    is_named = np.isin(assignments.identity[clusters.last_rows], list(assignments.names))
+    return is_named & (np.bincount(clusters.labels, assignments.by_user) > 0)
 
 
 def _outliers(clusters: Clusters) -> Iterator[Candidate]:

@@ -79,7 +79,7 @@ def count_remaining(store: Store, *, species: str | None = None) -> Remaining:
     unassigned = set(assignments.faces.ids[counted & (assignments.identity == UNASSIGNED)].tolist())
     in_groups = np.unique(assignments.identity[counted & (assignments.identity != UNASSIGNED)])
     covered = {face for batch in batches for face in batch.candidates}
-    for candidate in others:
+    for candidate in candidates:  # also those that only follow a batch
         covered.update(assignments.faces.ids[[candidate.first_rows[0], candidate.second_rows[0]]].tolist())
     return Remaining(
         questions=len(batches) + len(others),

@@ -2,7 +2,7 @@
 
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -95,6 +95,14 @@ class Photos(Table):
             max(0, min(bound, MAX_INTEGER)),
             species or "",
             limit,
+        )
+
+    def in_other_folders(self, part: str, folders: Sequence[str]) -> list[PhotoRow]:
+        """Return the photos with a file whose paths contain a part, and begin with none of one or two folders."""
+        outside = "substr(path, 1, length({0})) <> {0}"
+        return self._select(
+            f"size_bytes > 0 AND instr(path, ?1) AND {outside.format('?2')} AND {outside.format('?3')} ORDER BY id",
+            *map(os.fsencode, (part, folders[0], folders[-1])),
         )
 
     def _select(self, condition: str, *values: int | str | bytes) -> list[PhotoRow]:

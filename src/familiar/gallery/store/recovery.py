@@ -289,6 +289,15 @@ def better_copy(folder: Path) -> Path | None:
     return None
 
 
+def names_in_copies(folder: Path) -> dict[Path, int]:
+    """Count the names in each automatic copy that can be read, the newest first."""
+    names: dict[Path, int] = {}
+    for copy in copies(folder):
+        with contextlib.suppress(*_UNREADABLE):
+            names[copy] = _count_rows(copy)[-1]
+    return names
+
+
 def _count_rows(path: Path) -> tuple[int, ...]:
     with contextlib.closing(connect(path)) as connection:
         return connection.row(

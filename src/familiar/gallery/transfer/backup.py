@@ -9,7 +9,7 @@ import json
 import os
 import shutil
 import zipfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path, PurePosixPath
@@ -18,6 +18,7 @@ from typing import Any
 from familiar.core.errors import BadGallery, CannotWrite, CorruptGallery, GalleryBusy
 from familiar.core.files import absolute_path, content_sha256, fsync_file, make_folder, real_path, write_atomically
 from familiar.core.json_text import parse_json
+from familiar.core.plural import pluralize
 from familiar.gallery.store import recovery
 from familiar.gallery.store.automatic_copies import copies
 from familiar.gallery.store.connection import DATABASE, LOG, translate_errors
@@ -26,6 +27,7 @@ from familiar.gallery.store.external_index import FILE as EXTERNAL_INDEX_FILE
 from familiar.gallery.store.external_index import ExternalIndex, read_external_index
 from familiar.gallery.store.index_lock import index_lock
 from familiar.gallery.store.store import UPLOADED_PHOTOS, Store, publish
+from familiar.gallery.store.uploaded_files import folders_of_uploads
 from familiar.gallery.transfer.check import damaged_uploads
 from familiar.neighbors.hnsw import erase
 
@@ -64,6 +66,8 @@ class RestoreResult:
         source: what was restored: the backup, or the automatic copy.
         photos: the number of photos that the restored gallery knows.
         faces: the number of faces.
+        names: the number of names.
+        names_before: the number of names of the gallery as it was before; None if it could not be read.
         uploads: the number of uploaded photos that were missing in the folder and were restored.
         previous: the copy of the gallery as it was before; a folder with its files if it could not be read; None if
             there was none.
@@ -72,6 +76,8 @@ class RestoreResult:
     source: Path
     photos: int
     faces: int
+    names: int
+    names_before: int | None
     uploads: int
     previous: Path | None
 
@@ -109,7 +115,7 @@ def backup(store: Store, file: Path) -> BackupResult:
         raise CannotWrite(f"{file}: cannot be written ({cause}), so there is no backup") from error
 
 
-def restore(folder: Path, source: Path | None = None) -> RestoreResult:
+def restore(folder: Path, source: Path | None = None, *, fewer_names: bool = False) -> RestoreResult:
     """Restore a gallery from a backup or an automatic copy. Uploaded photos that are there stay.
 
     Others may have the gallery open: they go on with the restored one. If its file cannot be opened, it is moved aside.
@@ -117,9 +123,12 @@ def restore(folder: Path, source: Path | None = None) -> RestoreResult:
     Args:
         folder: of the gallery, created if missing.
         source: written by `backup`, or a file in `backups/`; None: the newest automatic copy of the folder.
+        fewer_names: restore it even if it has fewer names than the gallery as it is now, or, if that cannot be read,
+            than one of its automatic copies.
 
     Raises:
-        BadGallery: the file is no backup, or the folder has no automatic copy.
+        BadGallery: the file is no backup, or the folder has no automatic copy, or names would be lost. Nothing was
+            changed.
         CorruptGallery: the backup is damaged. Nothing was changed.
         CannotWrite: the folder cannot be written to.
         GalleryBusy: others are writing, or have a file open that must be replaced.
@@ -132,13 +141,45 @@ def restore(folder: Path, source: Path | None = None) -> RestoreResult:
                 photos, faces = _unpack(source, draft, unpack_uploads=True)
             else:
                 photos, faces = _check_copy(source, draft)
+            names, names_before = _count_names(draft) or 0, _count_names(folder)
+            if not fewer_names:
+                _require_names(folder, source, photos, names, names_before)
             _make_new(draft, folder)
             uploads = _restore_uploads(draft, folder)
             previous = _put_in_place(draft, folder)
         Store.open(folder).close()
-        return RestoreResult(source, photos, faces, uploads, previous)
+        return RestoreResult(source, photos, faces, names, names_before, uploads, previous)
     except OSError as error:
         raise CannotWrite(f"{folder}: cannot be restored there ({error.strerror or error})") from error
+
+
+def _count_names(folder: Path) -> int | None:
+    """Return the number of names in a gallery; None if there is none, or it cannot be read."""
+    try:
+        with Store(folder) as store, store.read() as repository:
+            return len(repository.identities.names())
+    except (BadGallery, CorruptGallery):
+        return None
+
+
+def _require_names(folder: Path, source: Path, photos: int, names: int, names_before: int | None) -> None:
+    """Check that a restore loses no names.
+
+    Raises:
+        BadGallery: it does.
+    """
+    in_copies = recovery.names_in_copies(folder)
+    most = max(in_copies.values(), default=0)
+    if names >= (most if names_before is None else names_before):
+        return
+    best = next(path for path in [*in_copies, None] if path is None or in_copies[path] == most)
+    now = "cannot be read" if names_before is None else f"has {pluralize(names_before, 'name')} now"
+    better = f"; {best} has {pluralize(most, 'name')}" if best is not None and most > names else ""
+    raise BadGallery(
+        f"{source}: is of {datetime.fromtimestamp(source.stat().st_mtime):%Y-%m-%d %H:%M}, and has "
+        f"{pluralize(photos, 'photo')} and {pluralize(names, 'name')}; {folder} {now}{better}. Nothing was changed; "
+        f"name another copy, or restore this all the same: familiar gallery restore {folder} {source} --yes"
+    )
 
 
 def _newest_copy(folder: Path) -> Path:
@@ -205,7 +246,8 @@ def _write(store: Store, folder: Path, file: Path) -> int | None:
     """Write the ZIP file; return the number of uploaded photos in it, or None if some were forgotten meanwhile."""
     store.copy_to(folder / DATABASE)
     with Store(folder) as copied, copied.read() as repository:
-        paths = _uploaded_paths(repository.photos.paths(), store.folder)
+        uploaded = tuple(folders_of_uploads(store.folder))
+        paths = [path for path in repository.photos.paths() if path.startswith(uploaded)]
     uploads = {path.relative_to(store.folder).as_posix(): path for path in _uploads(store.folder)}
     sources = {DATABASE: folder / DATABASE, **uploads}
     if (store.folder / EXTERNAL_INDEX_FILE).is_file():
@@ -228,12 +270,6 @@ def _write(store: Store, folder: Path, file: Path) -> int | None:
         if not all(repository.photos.at_path(path) for path in missing):
             return None
     return len(uploads)
-
-
-def _uploaded_paths(paths: Iterable[str], folder: Path) -> list[str]:
-    """Return those of the paths that are uploaded photos."""
-    uploads = tuple(os.path.join(parent, UPLOADED_PHOTOS, "") for parent in _both_paths(folder))  # noqa: PTH118
-    return [path for path in paths if path.startswith(uploads)]
 
 
 def _both_paths(folder: Path) -> list[str]:

@@ -68,13 +68,15 @@ def backup(folder: Path, file: Path | None, automatic: tuple[int, int] | None, a
 @click.command()
 @folder_argument
 @click.argument("file", metavar="[FILE]", required=False, type=FILE)
+@click.option("--yes", is_flag=True, help="Restore it even if it has fewer names than the gallery has now.")
 @json_option
-def restore(folder: Path, file: Path | None, as_json: bool) -> None:
+def restore(folder: Path, file: Path | None, yes: bool, as_json: bool) -> None:
     """Restore a gallery from a backup.
 
     FILE is one that `familiar gallery backup` wrote, or an automatic copy in the gallery's folder `backups`; without
     it, the newest automatic copy is restored. Other programs may have the gallery open, and go on with the restored
-    one. What was there before is kept as an automatic copy; uploaded photos stay.
+    one. What was there before is kept as an automatic copy; uploaded photos stay. A file with fewer names than the
+    gallery has now is refused, unless --yes is given.
 
     \b
     Example:
@@ -82,13 +84,15 @@ def restore(folder: Path, file: Path | None, as_json: bool) -> None:
     """
     from familiar.gallery import Gallery
 
-    result = Gallery.restore(folder, file)
+    result = Gallery.restore(folder, file, fewer_names=yes)
     if as_json:
         print_json(asdict(result))
         return
+    before = "" if result.names_before is None else f" (before: {pluralize(result.names_before, 'name')})"
     click.echo(
-        f"{folder}: restored from {result.source}, with {pluralize(result.photos, 'photo')} and "
-        f"{pluralize(result.faces, 'face')}; {pluralize(result.uploads, 'uploaded file')} restored"
+        f"{folder}: restored from {result.source}, with {pluralize(result.photos, 'photo')}, "
+        f"{pluralize(result.faces, 'face')} and {pluralize(result.names, 'name')}{before}; "
+        f"{pluralize(result.uploads, 'uploaded file')} restored"
     )
     if result.previous is not None:
         click.echo(f"the gallery as it was before is in {result.previous}")

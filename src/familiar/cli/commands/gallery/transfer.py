@@ -115,6 +115,8 @@ def _export_xmp(folder: Path, in_place: bool, as_json: bool) -> None:
     with open_gallery(folder) as gallery:
         result = export_xmp(gallery, in_place=in_place)
     list_skipped(result.skipped)
+    if result.skipped and not (result.photos or result.removed):
+        raise _nothing_exported(folder)
     for reason in result.not_in_place:
         note(f"a sidecar instead: {reason}")
     if as_json:
@@ -147,9 +149,20 @@ def _export_files(folder: Path, output: Path, identity: str | None, link: bool, 
     else:
         missing = [f"{path}: missing; enroll the folder that it is in now" for path in result.missing]
         list_skipped([*missing, *result.skipped])
+        if not result.photos and (missing or result.skipped):
+            raise _nothing_exported(folder)
         summary = f"{pluralize(result.photos, 'photo')} of {pluralize(result.identities, 'identity')}"
         document = asdict(result)
     if as_json:
         print_json({"output": output} | document)
     else:
         click.echo(f"{output}: {summary}")
+
+
+def _nothing_exported(folder: Path) -> Exception:
+    from familiar.core.errors import UnreadablePhoto
+
+    return UnreadablePhoto(
+        f"{folder}: no photo could be exported, as the lines above say; if photos were moved, first enroll the folder "
+        f"that they are in now: familiar gallery enroll {folder} PHOTOS"
+    )
