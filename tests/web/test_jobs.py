@@ -121,6 +121,7 @@ def test_folder_is_enrolled_and_grouped(service: Service, more: Path, folder: Pa
         skipped=(SkippedPhoto("more/torn: a.png", NO_PHOTO),),
         skipped_count=1,
         new_individuals=1,
+        after_photo=9,
     )
     with Store.open(folder) as gallery:
         assert [(tile.identity, tile.faces) for tile in listing.identity_summaries(gallery)] == [

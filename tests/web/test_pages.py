@@ -2,6 +2,7 @@
 
 import dataclasses
 import re
+import shutil
 from collections.abc import Callable
 from html import escape
 from itertools import pairwise
@@ -13,6 +14,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from familiar.core.gallery_types import Progress, SkippedPhoto
+from familiar.detection.detectors import WholePhoto
 from familiar.gallery import Gallery
 from familiar.gallery.edits.corrections import name_identity
 from familiar.gallery.same import decisions
@@ -26,6 +28,7 @@ from familiar.web.server import STATIC
 from support import color_album
 from support.damaged_gallery import damage_table
 from support.html import BROWSER, Answer, Page, post_compare, post_search, text_of
+from support.web_forms import unassign
 
 pytestmark = pytest.mark.slow
 
@@ -160,7 +163,7 @@ def test_each_decision_kind_has_undo_text():
     package = Path(decisions.__file__).parents[2]
     files = [*package.joinpath("gallery").rglob("*.py"), *package.joinpath("integrations").rglob("*.py")]
     decision_kinds = {kind for path in files for kind in decision_call.findall(path.read_text())}
-    assert decision_kinds == set(UNDO_LABELS)
+    assert decision_kinds | {"group"} == set(UNDO_LABELS)  # what unassigned faces are made, by a page
 
 
 def test_hostile_names_are_escaped(
@@ -364,3 +367,38 @@ def test_logout_form_is_shown_only_when_token_is_set(serving: Callable[..., Test
     with_token.headers["Authorization"] = "Bearer a long enough token"
     assert 'action="/logout"' in with_token.get("/model").text
     assert 'action="/logout"' not in client.get("/model").text
+
+
+def test_folder_field_is_shown_only_if_it_can_work(
+    serving: Callable[..., TestClient], tmp_path: Path, photos: list[Path]
+):
+    album = tmp_path / "new"
+    client = serving(gallery=album)
+    assert "Or enter a folder" not in client.get("/album").text
+    with Gallery.open(album) as gallery:
+        upload = gallery.uploads / "aa" / "photo.png"
+        upload.parent.mkdir(parents=True)
+        shutil.copy(photos[0], upload)
+        gallery.open_model()
+        gallery.enroll([upload], detector=WholePhoto())
+    assert "Or enter a folder" not in serving(gallery=album).get("/album").text, "the folder of uploads is not meant"
+    page = serving(gallery=album, roots=(photos[0].parent,)).get("/album").text
+    assert f'name="folder" value="{photos[0].parent}"' in page
+    other = tmp_path / "other"
+    other.mkdir()
+    page = serving(gallery=album, roots=(photos[0].parent, other)).get("/album").text
+    assert 'name="folder" list="roots"' in page
+
+
+def test_finished_job_says_whom_its_faces_show(client: TestClient, folder: Path, monkeypatch: pytest.MonkeyPatch):
+    done = Progress("7", state="done", photos=6, faces=6, after_photo=3)
+    monkeypatch.setattr(JobQueue, "all", lambda _: [done])
+    with Store.open(folder) as store:  # photos 4 to 9: one of #1, three of #2, two of #3
+        name_identity(store, 1, "Luna")
+        name_identity(store, 2, "Gil")
+        unassign(store, [9])
+    answer = client.get("/album")
+    summary = answer.text.partition('<p class="summary">')[2]
+    assert '<a href="/individuals/2"><bdi>Gil</bdi></a> 3' in summary
+    assert '<a href="/individuals?tab=unassigned">1 face</a> is unassigned' in summary
+    assert "6 faces added: Gil 3, Luna 1. 1 face shows" in text_of(answer).replace(" ,", ",")

@@ -286,7 +286,7 @@ def test_more_link_pages_through_identity_faces(client: TestClient, monkeypatch:
         ({"operation": "move", "face": ["1"], "name": "Mia"}, [{1, *GREEN}, {2, 3, 4}], "1 face moved to Mia."),
         ({"operation": "split", "face": ["1"], "name": "Mia"}, [{1, *GREEN}, {2, 3, 4}], "1 face split off as Mia."),
         ({"operation": "move", "face": ["1"], "name": "Zoe"}, [{1}, {2, 3, 4}], "1 face moved to Zoe."),
-        ({"operation": "reject", "face": ["1", "1"]}, [{2, 3, 4}], "1 face removed."),
+        ({"operation": "reject", "face": ["1", "1"]}, [{2, 3, 4}], "1 face removed from #1, unassigned now."),
     ],
 )
 def test_face_form_splits_moves_and_rejects(
@@ -302,7 +302,7 @@ def test_face_form_splits_moves_and_rejects(
 def test_correction_reports_propagated_faces(client: TestClient, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(corrections, "reject", lambda *_: corrections.CorrectionResult(1, 12))
     answer = post(client, "/individuals/1/faces", operation="reject", face="1")
-    assert flash_of(client, answer) == "1 face removed; 12 similar faces changed with it."
+    assert flash_of(client, answer) == "1 face removed from #1, unassigned now; 12 similar faces changed with it."
 
 
 def test_confirms_selected_or_all_faces(client: TestClient, gallery: Store):
@@ -358,3 +358,59 @@ def test_missing_identity_returns_404_and_huge_number_422(client: TestClient):
 def test_missing_identity_after_merge_redirects_to_list(client: TestClient):
     answer = client.get("/individuals/99?done=merged&individual=1", follow_redirects=False)
     assert redirect_of(answer) == ("/individuals", {"done": "merged", "individual": "1"})
+
+
+def test_first_naming_leads_back_to_the_tab_that_was_shown(client: TestClient):
+    page = client.get("/individuals").text
+    (back,) = set(re.findall(r'name="back" value="(/individuals[^"]*)"', page.partition("<main")[2]))
+    assert unescape(back) == "/individuals?tab=unnamed"
+    answer = post(client, "/individuals/1/name", name="Tom", back=back)
+    assert tiles_on(client.get(answer.headers["location"]).text) == [2, 3]
+
+
+@pytest.mark.parametrize(
+    ("path", "fields", "says"),
+    [
+        ("/individuals/1/name", {"name": "Tom", "back": "/individuals?tab=unnamed"}, "Undone: this is again #1."),
+        ("/individuals/2/name", {"name": "Tom", "back": "/individuals?tab=named"}, "Undone: this is again Mia."),
+        ("/individuals/2/faces", {"operation": "reject", "face": ["5", "6"]}, "Undone: 2 faces back with Mia."),
+        ("/individuals/1/faces", {"operation": "move", "face": "1", "name": "Mia"}, "Undone: 1 face back with #1."),
+        ("/photos/1/faces/1", {"operation": "name", "name": "Mia"}, "Undone: 1 face back with #1."),
+        ("/photos/9/faces/9", {"operation": "name", "name": "Mia"}, "Undone: 1 face unassigned again."),
+        ("/individuals/unassigned", {"face": "9", "name": "Zoe"}, "Undone: 1 face unassigned again."),
+        ("/individuals/1/confirm", {"faces": "4"}, "Undone."),
+    ],
+)
+def test_undo_says_where_the_faces_are_now(
+    client: TestClient, gallery: Store, path: str, fields: dict[str, object], says: str
+):
+    corrections.name_identity(gallery, 2, "Mia")
+    unassign(gallery, [9])
+    changed = post(client, path, **fields).headers["location"]
+    decision = decisions(gallery)[0].number
+    answer = post(client, "/undo", back=changed, decision=str(decision))
+    assert flash_of(client, answer) == says
+
+
+@pytest.mark.parametrize(
+    ("path", "fields", "undoes"),
+    [
+        ("/individuals/unassigned", {"face": ["8", "9"], "name": "Zoe"}, "naming"),
+        ("/individuals/unassigned", {"face": ["8", "9"], "name": "Mia"}, "naming"),
+        (
+            "/individuals/unassigned",
+            {"face": ["8", "9"]},
+            "\N{LEFT SINGLE QUOTATION MARK}same individual\N{RIGHT SINGLE QUOTATION MARK}",
+        ),
+        ("/photos/9/faces/9", {"operation": "name", "name": "Zoe"}, "naming"),
+        ("/photos/1/faces/1", {"operation": "name", "name": "Mia"}, "moving"),
+        ("/individuals/1/faces", {"operation": "split", "face": "1", "name": "Zoe"}, "splitting"),
+    ],
+)
+def test_undo_button_says_what_was_done(
+    client: TestClient, gallery: Store, path: str, fields: dict[str, object], undoes: str
+):
+    corrections.name_identity(gallery, 2, "Mia")
+    unassign(gallery, BLUE)
+    post(client, path, **fields)
+    assert f"<span>Undo {undoes}</span>" in client.get("/model").text

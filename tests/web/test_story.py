@@ -230,6 +230,7 @@ def test_browser_workflow_from_upload_to_undo(
         if answered % 2:
             page.get_by_role("button", name=re.compile("^Same" if same else "^Not same")).click()
         else:
+            page.wait_for_timeout(500)  # as long as reading takes
             page.keyboard.press("y" if same else "n")
         page.wait_for_function("before => document.querySelector('form.answers')?.innerHTML !== before", arg=before)
         answered += 1

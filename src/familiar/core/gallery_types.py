@@ -370,6 +370,7 @@ class Progress:
         looked_for: What the detector looks for, such as "head of a cat or dog"; None: not known yet.
         known: Number of photos that were in the gallery before.
         skipped: The first 200.
+        after_photo: The last photo of the gallery before; its own have higher numbers.
         error: Why the job failed; None: it did not.
     """
 
@@ -386,6 +387,7 @@ class Progress:
     skipped: tuple[SkippedPhoto, ...] = ()
     skipped_count: int = 0
     new_individuals: int = 0
+    after_photo: Annotated[int, NOT_IN_API] = 0
     error: Text | None = None
 
     @property

@@ -49,7 +49,7 @@ _COUNTS = (
 def merge_progress(base: Progress, progress: Progress) -> Progress:
     """Add the counts and skipped photos of a previous job to those of the job that continues it."""
     skipped = (*base.skipped, *progress.skipped)[:MAX_SHOWN_SKIPPED]
-    return replace(progress, **_sums(base, progress, _COUNTS), skipped=skipped)
+    return replace(progress, **_sums(base, progress, _COUNTS), skipped=skipped, after_photo=base.after_photo)
 
 
 class StopRequested(Exception):
@@ -104,6 +104,8 @@ class EnrollmentJob:
         self._update(state="processing")
         with self._executor.connect() as gallery:
             self._inference.follow(gallery)
+            last_photo = gallery.photos(before=2**63 - 1, limit=1)
+            self._update(after_photo=last_photo[0].photo if last_photo else 0)
             if self._models:
                 self._migrate(gallery)
             elif self._redetect_with is None:

@@ -5,6 +5,7 @@ from fastapi import APIRouter
 from familiar.web.pages import (
     album,
     compare,
+    downloads,
     individual,
     individuals,
     login,
@@ -19,5 +20,5 @@ from familiar.web.pages.render import render_error_page, without_hints
 __all__ = ["render_error_page", "router", "without_hints"]
 
 router = APIRouter()
-for part in (album, individuals, individual, photo, questions, search, compare, model, undo, login):
+for part in (album, individuals, individual, photo, questions, search, compare, model, downloads, undo, login):
     router.include_router(part.router)

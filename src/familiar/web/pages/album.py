@@ -1,10 +1,13 @@
 """The album page: adding photos, the progress of jobs, and all photos."""
 
+from collections import Counter
+from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Form, Query, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
+from familiar.core.gallery_types import Progress
 from familiar.core.types import LABELS
 from familiar.detection.detector import looked_for, not_looked_for
 from familiar.detection.heads import PETS
@@ -15,6 +18,7 @@ from familiar.web.pages.render import render_page
 from familiar.web.service import Service, ServiceDep
 
 PHOTOS = 120  # on a page: divides by 2, 3, 4, 5, 6 and 8 columns
+MAX_COUNTED_PHOTOS = 2_000  # of a job: more take noticeably long, at each view of the page
 LARGEST = 2**63 - 1  # number of a photo
 DETECTORS_TO_CHOOSE: dict[DetectorName, tuple[str, frozenset[str]]] = {
     "pets": ("cats and dogs", frozenset(PETS)),
@@ -38,6 +42,7 @@ async def album(
     species: SpeciesQuery = None,
 ) -> HTMLResponse:
     """Show the newest photos, or those that were enrolled before the photo `before`; of one species or of all."""
+    paths, jobs = service.allowed_paths, service.jobs.all()
     newest_photos = await service.executor.read(Gallery.photos, before=before, species=species, limit=PHOTOS + 1)
     return await render_page(
         request,
@@ -48,8 +53,9 @@ async def album(
         newest=before == LARGEST,
         species=species,
         photos_of=await service.executor.read(_count_photos),
-        jobs=service.jobs.all(),
-        roots=service.allowed_paths.folders,
+        jobs=jobs,
+        new_faces=await service.executor.read(_count_new_faces, jobs[0]) if jobs else None,
+        roots=[folder for folder in paths.folders if not folder.is_relative_to(paths.uploads)],
         can_add=service.inference.has_model and not service.settings.read_only,
         search=await describe_search(service),
     )
@@ -58,6 +64,36 @@ async def album(
 def _count_photos(gallery: Gallery) -> dict[str, int]:
     with gallery.read():
         return {species: gallery.counts(species=species).photos for species in gallery.species()}
+
+
+@dataclass(frozen=True)
+class NewFaces:
+    """Whom the faces of a job's photos show, as far as it is known now.
+
+    Attributes:
+        total: number of the faces.
+        named: the number of each named individual, its name and the number of its faces; those with most first.
+        unnamed: number of faces of individuals without a name.
+        unassigned: number of faces without an individual.
+    """
+
+    total: int
+    named: list[tuple[int, str, int]]
+    unnamed: int
+    unassigned: int
+
+
+def _count_new_faces(gallery: Gallery, job: Progress) -> NewFaces | None:
+    """Count the faces of a job's photos; None: it is not done, or there are none, or too many to be read each time."""
+    if job.state != "done" or not 0 < job.photos <= MAX_COUNTED_PHOTOS:
+        return None
+    photos = gallery.photos(after=job.after_photo, limit=job.photos)
+    faces = [face for photo in photos for face in photo.faces]
+    counts = Counter((face.identity, face.name) for face in faces if face.identity is not None)
+    named = [(number, name, count) for (number, name), count in counts.most_common() if name is not None]
+    unassigned = len(faces) - counts.total()
+    unnamed = counts.total() - sum(count for _, _, count in named)
+    return NewFaces(len(faces), named, unnamed, unassigned) if faces else None
 
 
 async def describe_search(service: Service) -> dict[str, Any] | None:

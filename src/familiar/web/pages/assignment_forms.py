@@ -68,13 +68,17 @@ def set_name(gallery: Gallery, identity: int, name: str, states: Sequence[Identi
 def assign_faces(gallery: Gallery, faces: list[int], name: str, *, same_photo: bool) -> CorrectionResult:
     """Assign faces to the individual with this name, or to a new one; without a name, to a new unnamed one."""
     require_existing(gallery, faces=faces)
-    target = find_by_name(gallery, name)
-    if target is not None:
-        return gallery.move(faces, target, same_photo=same_photo)
-    if not unify_spelling(name):
-        return gallery.split(faces, same_photo=same_photo)
-    require_name(name)
-    return gallery.split(faces, name, same_photo=same_photo)
+    target, new_name = find_by_name(gallery, name), unify_spelling(name)
+    if new_name:
+        require_name(name)
+    if any(gallery.face(face).identity is not None for face in faces):
+        kind = "split" if target is None else "move"
+    else:
+        kind = "name" if new_name else "group"
+    with gallery.decision(kind):
+        if target is not None:
+            return gallery.move(faces, target, same_photo=same_photo)
+        return gallery.split(faces, name if new_name else None, same_photo=same_photo)
 
 
 def names_unnamed_group(gallery: Gallery, face: GalleryFace, name: str) -> bool:

@@ -18,7 +18,7 @@ _SENTENCES = {  # by `done`: the text before the individual's name, if there is 
     "merged": "Merged into",
     "moved": "{faces} moved to",
     "split": "{faces} split off as",
-    "rejected": "{faces} removed",
+    "rejected": "{faces} removed from",
     "confirmed": "{faces} confirmed",
     "grouped": "Grouped: there are {individuals} now",
     "nothing-grouped": "No faces are similar enough to be grouped",
@@ -27,6 +27,9 @@ _SENTENCES = {  # by `done`: the text before the individual's name, if there is 
     "boxed-unassigned": "The box was saved; the face is unassigned now",
     "deleted": "The face was deleted",
     "undone": "Undone",
+    "undone-name": "Undone: this is again",
+    "undone-faces": "Undone: {faces} back with",
+    "undone-unassigned": "Undone: {faces} unassigned again",
     "entered": "Entered:",
     "report-saved": "Saved:",
     "photos-added": "{faces} added to",
@@ -47,6 +50,7 @@ class FlashMessage:
         name: the individual's name or number.
         propagated_faces: number of similar faces that were changed too.
         left_out: number of photos that could not be used.
+        unassigned: whether the faces belong to no individual now.
     """
 
     text: str
@@ -54,6 +58,7 @@ class FlashMessage:
     name: str
     propagated_faces: int
     left_out: int
+    unassigned: bool
 
 
 def url_after_change(gallery: Gallery, path: str, done: str, **values: Any) -> str:
@@ -105,14 +110,16 @@ def read_flash(gallery: Gallery, query: Mapping[str, str]) -> FlashMessage | Non
     sentence = _SENTENCES.get(query.get("done", ""))
     if sentence is None:
         return None
-    identity = _parse_number(query.get("individual"))
-    count = _parse_number(query.get("count")) or 0
+    identity = parse_number(query.get("individual"))
+    name = "" if identity is None else display_name(identity, gallery.names().get(identity))
+    count = parse_number(query.get("count")) or 0
     return FlashMessage(
         sentence.format(faces=pluralize(count, "face"), individuals=pluralize(count, "individual")),
         identity,
-        "" if identity is None else display_name(identity, gallery.names().get(identity)),
-        _parse_number(query.get("propagated")) or 0,
-        _parse_number(query.get("left_out")) or 0,
+        name,
+        parse_number(query.get("propagated")) or 0,
+        parse_number(query.get("left_out")) or 0,
+        query["done"] == "rejected",
     )
 
 
@@ -123,5 +130,6 @@ def _replace_flash(url: str, values: Mapping[str, str]) -> str:
     return parts._replace(query=query).geturl()
 
 
-def _parse_number(text: str | None) -> int | None:
+def parse_number(text: str | None) -> int | None:
+    """Return a number of a URL; None if it is missing or none."""
     return int(text) if text and text.isascii() and text.isdecimal() and len(text) <= _MAX_DIGITS else None

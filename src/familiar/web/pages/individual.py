@@ -110,7 +110,8 @@ async def correct(
             return url_after_change(gallery, path, "confirmed", count=len(faces))
         if operation == "reject":
             propagated_faces = gallery.reject(faces, identity).propagated_faces
-            return url_after_change(gallery, path, "rejected", count=len(faces), propagated=propagated_faces)
+            values = {"count": len(faces), "propagated": propagated_faces, "identity": identity}
+            return url_after_change(gallery, path, "rejected", **values)
         result = assign_faces(gallery, faces, name, same_photo=same_photo)
         if result.identity == identity:  # the name is that of this individual
             return url_after_change(gallery, path, "confirmed", count=len(faces), propagated=result.propagated_faces)

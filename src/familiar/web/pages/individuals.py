@@ -66,6 +66,9 @@ async def individuals(
             return counts, current_tab, tiles, [], gallery.states(tile.identity for tile in tiles), flash
 
     counts, current_tab, tiles, unassigned, states, flash = await service.executor.read(read)
+    shown_url = current_url(request)
+    if tab is None:  # the first tab may be another one after a change
+        shown_url += f"{'&' if '?' in shown_url else '?'}tab={current_tab}"
     species_query = f"&{urlencode({'species': species})}" if species else ""
     return await render_page(
         request,
@@ -84,7 +87,7 @@ async def individuals(
         doubtful=await service.executor.read(Gallery.doubtful_identities),
         threshold_is_guess=await service.executor.read(Gallery.threshold_is_guess),
         flash=flash,
-        current_url=current_url(request),
+        current_url=shown_url,
     )
 
 

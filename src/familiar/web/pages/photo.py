@@ -138,7 +138,8 @@ async def correct(
             return url_after_change(gallery, url, "confirmed", count=1)
         if operation == "reject":
             result = gallery.reject([face])
-            return url_after_change(gallery, url, "rejected", count=1, propagated=result.propagated_faces)
+            values = {"count": 1, "propagated": result.propagated_faces, "identity": result.identity}
+            return url_after_change(gallery, url, "rejected", **values)
         return _assign_by_name(gallery, gallery.face(face), name, url, same_photo=same_photo)
 
     return await write_or_ask(request, service, write)

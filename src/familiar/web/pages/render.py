@@ -40,6 +40,7 @@ UNDO_LABELS = {
     "confirm": "confirming",
     "merge": "merging",
     "split": "splitting",
+    "group": "\N{LEFT SINGLE QUOTATION MARK}same individual\N{RIGHT SINGLE QUOTATION MARK}",
     "move": "moving",
     "reject": "\N{LEFT SINGLE QUOTATION MARK}not this one\N{RIGHT SINGLE QUOTATION MARK}",
     "mark different": "\N{LEFT SINGLE QUOTATION MARK}not the same\N{RIGHT SINGLE QUOTATION MARK}",

@@ -3,13 +3,10 @@
 
 const MAX_BATCH = { files: 100, bytes: 200e6 }; // of one upload; a large set is sent in several, one after another
 const PHOTO = /\.(jpe?g|png|webp|gif|bmp|tiff?|ppm|heic|heif|hif|avif)$/i;
-const MESSAGE_SECONDS = 8;
 const ROOT = new URL("..", document.currentScript.src).pathname; // of the pages, such as / or /photos/
-window.familiar = { showStatus, showError, ROOT };
+window.familiar = { showStatus, showError, errorMessage, linkInError, toLogin, ROOT };
 
 // --- Messages ----------------------------------------------------------------------------------------------------
-
-let messageTimer = 0;
 
 function showStatus(text) {
   showMessage("status", text);
@@ -19,18 +16,18 @@ function showError(text) {
   showMessage("error", text);
 }
 
+// In the room between the bar on top and the page, until the next page: it covers nothing, and moves nothing later.
 function showMessage(target, text) {
   for (const id of ["status", "error"]) document.getElementById(id).textContent = id === target ? text : "";
-  clearTimeout(messageTimer);
-  if (text && target === "status") messageTimer = setTimeout(() => showStatus(""), 1000 * MESSAGE_SECONDS);
 }
 
-// What the page shows is out of date, perhaps.
-function offerReload() {
+// Ends an error message with a link.
+function linkInError(text, href) {
   const link = document.createElement("a");
-  link.textContent = "Reload the page";
-  link.href = withoutFlash(location.href);
+  link.textContent = text;
+  link.href = href;
   document.getElementById("error").append(" ", link);
+  return link;
 }
 
 // The address without the message about an earlier change.
@@ -61,7 +58,7 @@ document.addEventListener("htmx:responseError", (event) => {
   if (request.status === 401) toLogin();
   else {
     showError(errorMessage(request));
-    if (request.status === 409) offerReload();
+    if (request.status === 409) linkInError("Reload the page", withoutFlash(location.href)); // it is out of date, perhaps
   }
 });
 document.addEventListener("htmx:sendError", (event) => showError(errorMessage(event.detail.xhr)));
@@ -81,7 +78,8 @@ document.addEventListener("htmx:afterSettle", (event) => {
 // On the window, so that it runs after the page's own message.
 window.addEventListener("htmx:afterSettle", (event) => {
   const undone = event.detail.requestConfig?.elt?.dataset.undone;
-  if (undone && event.detail.target === document.body) showStatus(undone);
+  const says = document.getElementById("flash")?.textContent ?? "";
+  if (undone && event.detail.target === document.body && !says.startsWith("Undone:")) showStatus(undone);
 });
 
 function toLogin() {
@@ -302,10 +300,19 @@ function follow(number) {
     if (card) showJob(card, job);
     const ended = ["done", "failed", "stopped"].includes(job.state);
     if (ended) unfollow(number);
-    if (job.state === "done") showStatus(jobSummary(job));
-    if (ended || (state && job.state !== state)) refresh();
+    if (ended || (state && job.state !== state)) {
+      refresh()?.then(() => {
+        if (job.state === "done") showJobSummary(job);
+      });
+    }
     state = job.state;
   };
+}
+
+function showJobSummary(job) {
+  showStatus(jobSummary(job));
+  const summary = document.querySelector(`#job-${job.number} .summary`);
+  if (summary) document.getElementById("status").replaceChildren(...summary.cloneNode(true).childNodes);
 }
 
 function jobSummary(job) {
@@ -335,7 +342,7 @@ function refresh() {
   album.addEventListener("htmx:beforeSwap", (event) => {
     if (!album.isConnected) event.detail.shouldSwap = false;
   });
-  htmx.ajax("GET", location.pathname + location.search, {
+  return htmx.ajax("GET", location.pathname + location.search, {
     source: document.body, target: "#album", select: "#album", selectOOB: "#undoing,#lead", swap: "outerHTML show:none",
   });
 }

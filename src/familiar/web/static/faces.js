@@ -4,9 +4,14 @@
 (() => {
   const within = (part, selector) => [...(part.matches?.(selector) ? [part] : []), ...part.querySelectorAll(selector)];
 
+  const READING_MS = 400; // after a new question: a key that is pressed sooner was meant for the one before
+  let questionShown = 0;
   let loadedQuestion = null; // a form that htmx has processed: before that, it would be sent without the CSRF header
   document.addEventListener("htmx:load", (event) => {
-    within(event.detail.elt, "form[data-keys]").forEach((form) => (loadedQuestion = form));
+    within(event.detail.elt, "form[data-keys]").forEach((form) => {
+      loadedQuestion = form;
+      questionShown = performance.now();
+    });
     within(event.detail.elt, "form.selection").forEach(show);
     within(event.detail.elt, "[data-stage]").forEach(stage);
     within(event.detail.elt, 'img[src*="/api/v1/"]').forEach((image) => image.complete && !image.naturalWidth && markMissing(image));
@@ -27,16 +32,91 @@
   document.addEventListener("htmx:afterSettle", (event) => {
     if (event.detail.target !== document.body || event.detail.requestConfig?.verb !== "post") return;
     const flash = document.getElementById("flash");
-    if (flash) {
-      window.familiar.showStatus(flash.textContent);
-      document.getElementById("status").replaceChildren(...flash.cloneNode(true).childNodes);
-    }
+    if (flash) showFlash(flash);
     if (namingIndex < 0) return;
     const next = namingForms()[namingIndex];
     if (next && !next.elements.name.value) next.elements.name.focus();
     namingIndex = -1;
   });
+  function showFlash(flash) {
+    window.familiar.showStatus(flash.textContent);
+    document.getElementById("status").replaceChildren(...flash.cloneNode(true).childNodes);
+  }
   const namingForms = () => [...document.querySelectorAll("form.naming")];
+
+  // --- A name that was typed into a tile is saved when the focus leaves the tile's form -----------------------------
+
+  const unsaved = () => namingForms().filter((form) => form.matches(".changed"));
+  let saving = null; // a promise
+  let pressed = null; // Safari does not focus the button that is pressed
+  document.addEventListener("pointerdown", (event) => (pressed = event.target), true);
+  document.addEventListener("keydown", () => (pressed = null), true);
+  document.addEventListener("focusout", (event) => {
+    const form = event.target.closest?.("form.naming.changed");
+    if (!form || form.contains(event.relatedTarget) || (pressed && form.contains(pressed))) return;
+    const field = form.elements.name;
+    if (field.value.trim()) {
+      saving = save(form).finally(() => (saving = null));
+      return;
+    }
+    field.value = field.defaultValue;
+    form.classList.remove("changed");
+  });
+  document.addEventListener("htmx:beforeRequest", (event) => event.detail.elt.classList.remove("changed"));
+  document.addEventListener("htmx:afterRequest", (event) => {
+    if (!event.detail.successful && event.detail.elt.matches(".naming")) event.detail.elt.classList.add("changed");
+  });
+  // The next page shows the name, and what undo would undo, only once it is saved.
+  document.addEventListener("htmx:confirm", (event) => {
+    if (!saving) return;
+    event.preventDefault();
+    saving.then(() => event.detail.issueRequest());
+  });
+  window.addEventListener("beforeunload", (event) => unsaved().length && event.preventDefault());
+
+  // Saves a name without a new page: the user may be typing the next one.
+  async function save(form) {
+    const { showError, errorMessage, linkInError, toLogin } = window.familiar;
+    const { name, back } = form.elements;
+    const saved = name.value;
+    form.classList.remove("changed");
+    const body = new URLSearchParams(new FormData(form));
+    body.set("back", new URL(form.action).pathname.slice(window.familiar.ROOT.length - 1).replace(/\/name$/, ""));
+    const headers = { "X-CSRF-Token": document.querySelector('meta[name="csrf"]').content };
+    const response = await fetch(form.action, { method: "POST", body, headers, keepalive: true }).catch(Response.error);
+    const text = await response.text().catch(() => "");
+    if (!form.isConnected) return;
+    const page = new DOMParser().parseFromString(text, "text/html");
+    const url = new URL(response.url || location.href);
+    if (response.ok && url.searchParams.get("done") === "named") {
+      name.defaultValue = saved;
+      form.classList.toggle("changed", name.value !== saved);
+      const states = [...form.closest(".tile").querySelectorAll("[name=state]")];
+      states.forEach((state) => (state.value = page.querySelector("[name=state]").value));
+      form.closest(".tile").querySelector("[data-name]").dataset.name = saved;
+      const undo = document.getElementById("undoing");
+      const fresh = page.getElementById("undoing");
+      fresh.elements.back.value = undo.elements.back.value;
+      undo.replaceWith(fresh);
+      htmx.process(fresh);
+      markSaved(form.closest(".tile"));
+      return;
+    }
+    form.classList.add("changed");
+    if (response.status === 401 || url.pathname.endsWith("/login")) return toLogin();
+    if (!response.ok) return showError(errorMessage({ status: response.status, responseText: text }));
+    url.searchParams.set("back", back.value);
+    showError(`Not saved: there is already an individual called ${saved.trim()}.`);
+    linkInError("Are both the same?", url.href).onclick = () => form.classList.remove("changed");
+  }
+
+  // On the tile, as a message between the bar and the page would move what the user is about to press.
+  function markSaved(tile) {
+    const mark = tile.querySelector(".mark.saved") || tile.appendChild(document.createElement("span"));
+    mark.className = "mark saved";
+    mark.setAttribute("role", "status");
+    mark.textContent = "Saved";
+  }
 
   // --- Completion of names ------------------------------------------------------------------------------------------
 
@@ -132,7 +212,7 @@
     const button = [...form.querySelectorAll("[data-key]")].find((candidate) => candidate.dataset.key.includes(key));
     if (!button || key.length !== 1 || document.body.classList.contains("waiting")) return;
     event.preventDefault();
-    button.click();
+    if (performance.now() - questionShown >= READING_MS) button.click();
   });
 
   // --- Boxes on a photo ---------------------------------------------------------------------------------------------
