@@ -279,5 +279,5 @@ def test_scripts_work_behind_nginx(settings: Settings, tmp_path: Path, browser: 
         expect(page.locator("#names option")).to_have_attribute("value", "Ruby")
         page.get_by_role("link", name="Album").first.click()
         page.locator('input[type="file"]').first.set_input_files(photo)
-        expect(page.locator("#status")).to_contain_text("1 new photo")
+        expect(page.locator("#status")).to_contain_text("1 face added")
         assert console == []
