@@ -59,6 +59,15 @@ def test_gallery_has_the_species(client: TestClient):
     assert "cat" in text_of(client.get("/model"))
 
 
+@pytest.mark.parametrize("url", ["/album", "/questions", "/individuals?tab=unnamed"])
+def test_tabs_of_species_keep_the_rest_of_the_address(client: TestClient, url: str):
+    client.post("/api/v1/cluster", json={"threshold": 0.9})
+    tabs = [each["href"] for each in Page(client.get(url).text).all("a") if "species=" in each.get("href", "")]
+    separator = "&" if "?" in url else "?"
+    assert tabs == [f"{url}{separator}species=cat", f"{url}{separator}species=dog"]
+    assert 'aria-current="page">Cat' in client.get(tabs[0]).text
+
+
 def test_lists_and_search_show_one_species(client: TestClient, pictures: dict[str, Path]):
     client.post("/api/v1/cluster", json={"threshold": 0.9})
     species_of = {face["face"]: face["species"] for face in items(client, "photos", "faces")}
@@ -135,6 +144,7 @@ def test_model_is_described_by_species(client: TestClient):
     assert [each["id"] for each in page.all("h2") if "id" in each] == [
         "searched-for",
         "thresholds",
+        "backup",
         "limits",
         "evaluation",
     ]
