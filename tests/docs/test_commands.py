@@ -153,6 +153,9 @@ def test_commands_run(page: str, folder: Path, runs: Path):
         shutil.copy(runs / "runs" / "mine" / "model.onnx", folder / "old.onnx")
     if page.endswith(("serve.md", "back-up-an-album.md", "my-first-album.md")):
         run("familiar gallery enroll album photos --model pet-nano")
+    if page.endswith("my-first-album.md"):
+        run("familiar gallery cluster album")
+        run("familiar gallery name album '#1' Mia")
     printed = {line: run(line) for line in lines}
     for line, output in printed.items():
         if line.startswith("familiar serve"):

@@ -19,8 +19,9 @@ def served_page(arguments: Sequence[str]) -> str:
             printed = ""
             for text in server.stderr:
                 printed += text
-                if url := re.search(r"http://127\.0\.0\.1:\d+/", text):
-                    return urllib.request.urlopen(url[0], timeout=60).read().decode()
+                if url := re.search(r"http://[\d.]+:(\d+)/", text):  # every address has this one
+                    page = urllib.request.Request(f"http://127.0.0.1:{url[1]}/", headers={"Accept": "text/html"})
+                    return urllib.request.urlopen(page, timeout=60).read().decode()
             raise AssertionError(printed)
         finally:
             server.terminate()
