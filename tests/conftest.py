@@ -8,6 +8,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import jaxtyping
 import pytest
 
 from support.mean_color_bundle import CALIBRATED, UNCALIBRATED, write_mean_color_bundle
@@ -96,6 +97,14 @@ def browser() -> "Iterator[Browser]":
         started = playwright.chromium.launch(executable_path=executable)
         yield started
         started.close()
+
+
+@pytest.fixture
+def unchecked_signatures() -> Iterator[None]:
+    """Turn off jaxtyping, as in use: in tests it refuses a wrong type or shape before a function's own check does."""
+    jaxtyping.config.update("jaxtyping_disable", True)
+    yield
+    jaxtyping.config.update("jaxtyping_disable", False)
 
 
 @pytest.fixture

@@ -1,7 +1,5 @@
-from collections.abc import Iterator
 from pathlib import Path
 
-import jaxtyping
 import numpy as np
 import pytest
 
@@ -10,14 +8,6 @@ from familiar.core.types import Box, Crop, Face, Photo
 
 def pixels(height: int, width: int) -> np.ndarray:
     return np.zeros((height, width, 3), np.uint8)
-
-
-@pytest.fixture
-def unchecked_signatures() -> Iterator[None]:
-    """Turn off jaxtyping, which in tests rejects a wrong shape before the type's own check does."""
-    jaxtyping.config.update("jaxtyping_disable", True)
-    yield
-    jaxtyping.config.update("jaxtyping_disable", False)
 
 
 def test_photo_size_is_width_then_height() -> None:

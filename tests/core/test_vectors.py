@@ -1,7 +1,6 @@
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
-import jaxtyping
 import numpy as np
 import pytest
 from hypothesis import assume, given
@@ -55,14 +54,6 @@ def related(seed: int, count: int, d_from: int, d_to: int, noise: float) -> tupl
     ]
     source, target = (view + noise * view.std() * generator.normal(size=view.shape) for view in views)
     return normalize(source.astype(np.float32)), normalize(target.astype(np.float32))
-
-
-@pytest.fixture
-def unchecked_signatures() -> Iterator[None]:
-    """Turn off jaxtyping, which in tests rejects a wrong shape before the function's own check does."""
-    jaxtyping.config.update("jaxtyping_disable", True)
-    yield
-    jaxtyping.config.update("jaxtyping_disable", False)
 
 
 # normalize

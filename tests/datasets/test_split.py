@@ -1,12 +1,10 @@
 import json
 import os
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 from random import Random
 from typing import Literal
 
-import jaxtyping
 import numpy as np
 import pytest
 from hypothesis import given
@@ -164,14 +162,6 @@ def test_json_keeps_unicode_names() -> None:
 
 
 GOOD = json.loads(Split(0, ("a", "b"), ("c",), ("d",)).to_json())
-
-
-@pytest.fixture
-def unchecked_signatures() -> Iterator[None]:
-    """Disable type checks, as in use: jaxtyping would reject a wrong type before `read` does."""
-    jaxtyping.config.update("jaxtyping_disable", True)
-    yield
-    jaxtyping.config.update("jaxtyping_disable", False)
 
 
 @pytest.mark.usefixtures("unchecked_signatures")

@@ -1,10 +1,9 @@
 """Every public loss refuses wrong shapes, dtypes and values, instead of computing something."""
 
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
-import jaxtyping
 import pytest
 import torch
 from torch import Tensor
@@ -13,16 +12,11 @@ from torch.nn.functional import normalize
 from familiar import losses
 from familiar.losses.validation import NotFiniteError
 
+# Users do not have the checker of shapes that other tests run with.
+pytestmark = pytest.mark.usefixtures("unchecked_signatures")
+
 DIM, CLASSES = 4, 3
 LABELS = torch.tensor([0, 0, 1, 1, 2, 2])
-
-
-@pytest.fixture(autouse=True)
-def _without_type_checks() -> Iterator[None]:
-    """Users do not have the checker of shapes that other tests run with."""
-    jaxtyping.config.update("jaxtyping_disable", True)
-    yield
-    jaxtyping.config.update("jaxtyping_disable", False)
 
 
 def rows(count: int = 6, width: int = DIM) -> Tensor:

@@ -1,26 +1,20 @@
 """Every public metric refuses wrong shapes, dtypes and values, instead of computing something."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
-import jaxtyping
 import numpy as np
 import pytest
 
 from familiar import metrics
 
+# Users do not have the checker of shapes that other tests run with.
+pytestmark = pytest.mark.usefixtures("unchecked_signatures")
+
 NOT_FINITE = "4 of 6 rows are not (finite|unit vectors)[;,] the first is row 0"
 LABELS = np.array([0, 0, 1, 1, 2, 2])
 SAME = np.array([True, True, False, False, True, False])
 SCORES = np.array([0.9, 0.8, 0.3, 0.2, 0.7, 0.4])
-
-
-@pytest.fixture(autouse=True)
-def _without_type_checks() -> Iterator[None]:
-    """Users do not have the checker of shapes that other tests run with."""
-    jaxtyping.config.update("jaxtyping_disable", True)
-    yield
-    jaxtyping.config.update("jaxtyping_disable", False)
 
 
 def rows(count: int = 6) -> np.ndarray:

@@ -1,10 +1,8 @@
 import tracemalloc
-from collections.abc import Iterator
 from functools import partial
 from typing import Any
 from unittest import mock
 
-import jaxtyping
 import numpy as np
 import pytest
 from hypothesis import example, given
@@ -206,15 +204,7 @@ def test_rerank_sorts_only_the_candidates():
     assert rerank(vectors, queries=queries, rows=candidates[:, :0], k=2)[0].shape == (3, 0)
 
 
-@pytest.fixture
-def _without_type_checks() -> Iterator[None]:
-    """Users do not have the checker of shapes that other tests run with."""
-    jaxtyping.config.update("jaxtyping_disable", True)
-    yield
-    jaxtyping.config.update("jaxtyping_disable", False)
-
-
-@pytest.mark.usefixtures("_without_type_checks")
+@pytest.mark.usefixtures("unchecked_signatures")
 @pytest.mark.parametrize(
     ("vectors", "queries", "message"),
     [
@@ -229,7 +219,7 @@ def test_rejects_shapes_that_do_not_fit(vectors, queries, message, find):
         find(vectors, queries=queries, k=2)
 
 
-@pytest.mark.usefixtures("_without_type_checks")
+@pytest.mark.usefixtures("unchecked_signatures")
 def test_rerank_rejects_candidates_of_other_queries():
     with pytest.raises(ValueError, match=r"each of 2 queries needs a row of candidates, not \(1, 2\)"):
         rerank(rows(3), queries=rows(2), rows=np.array([[0, 1]]), k=1)
@@ -241,7 +231,7 @@ def test_queries_cannot_be_given_in_the_place_of_vectors(find):
         find(rows(1), rows(3), 1)
 
 
-@pytest.mark.usefixtures("_without_type_checks")
+@pytest.mark.usefixtures("unchecked_signatures")
 @pytest.mark.parametrize("dtype", [np.float64, np.longdouble, ">f4"])
 def test_vectors_of_other_types_are_found_as_in_float32(dtype: Any) -> None:
     vectors, queries = rows(200), rows(20)
@@ -253,14 +243,14 @@ def test_vectors_of_other_types_are_found_as_in_float32(dtype: Any) -> None:
         np.testing.assert_allclose(similarity, expected, atol=1e-6)
 
 
-@pytest.mark.usefixtures("_without_type_checks")
+@pytest.mark.usefixtures("unchecked_signatures")
 @pytest.mark.parametrize("allowed", [np.array([1, 2]), np.ones(2, bool), np.ones(4, bool), np.ones(3, np.int64)])
 def test_mask_that_does_not_fit_is_refused(allowed: np.ndarray) -> None:
     with pytest.raises(ValueError, match="`allowed` says for each of 3 rows whether it may be found"):
         search(rows(3), queries=rows(1), k=1, allowed=allowed)
 
 
-@pytest.mark.usefixtures("_without_type_checks")
+@pytest.mark.usefixtures("unchecked_signatures")
 @pytest.mark.parametrize("candidates", [[[0, 3]], [[-1, 0]], [[0.0, 1.0]]])
 def test_candidates_that_are_no_rows_are_refused(candidates: list[list[float]]) -> None:
     with pytest.raises(ValueError, match="candidates"):

@@ -2,10 +2,8 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
-import jaxtyping
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -82,21 +80,13 @@ def test_indexes_of_up_to_2_rows_can_be_saved_and_searched(tmp_path, count):
     assert reopened.search(rows(0), 5)[0].shape == (0, count)
 
 
-@pytest.fixture
-def _without_type_checks() -> Iterator[None]:
-    """Users do not have the checker of shapes that other tests run with."""
-    jaxtyping.config.update("jaxtyping_disable", True)
-    yield
-    jaxtyping.config.update("jaxtyping_disable", False)
-
-
-@pytest.mark.usefixtures("_without_type_checks")
+@pytest.mark.usefixtures("unchecked_signatures")
 def test_rejects_vectors_and_keys_that_are_swapped():
     with pytest.raises(ValueError, match=r"vectors are rows \(n, d\) .* not \(3,\) and \(3, 16\)"):
         HnswIndex.build(np.arange(3), rows(3))
 
 
-@pytest.mark.usefixtures("_without_type_checks")
+@pytest.mark.usefixtures("unchecked_signatures")
 def test_rejects_a_query_that_is_no_row():
     with pytest.raises(ValueError, match=r"takes rows \(q, 16\), not \(16,\)"):
         built().search(rows(1)[0], 1)

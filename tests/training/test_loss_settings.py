@@ -1,8 +1,6 @@
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
 
-import jaxtyping
 import pytest
 
 from familiar import losses
@@ -97,14 +95,6 @@ def test_defaults_match_published_settings(name, published):
     for key, value in published.items():
         expected = Schedule(float(value)) if key in LOSSES[name].scheduled() else value
         assert getattr(LOSSES[name](), key) == expected
-
-
-@pytest.fixture
-def unchecked_signatures() -> Iterator[None]:
-    """Without type checks, as in use: jaxtyping would refuse a number in place of a schedule."""
-    jaxtyping.config.update("jaxtyping_disable", True)
-    yield
-    jaxtyping.config.update("jaxtyping_disable", False)
 
 
 @pytest.mark.usefixtures("unchecked_signatures")
