@@ -23,7 +23,6 @@ from familiar.core.recognition_types import EmbeddedFace, Hit, PhotoVerification
 from familiar.core.species_means import SpeciesMeans
 from familiar.datasets.folders import DataSpec
 from familiar.embedding.bundle import BundleMetadata
-from familiar.gallery.same.calibration import GalleryFit
 from familiar.gallery.store.external_index import ExternalIndex
 from familiar.gallery.store.model_reference import ModelReference
 from familiar.gallery.store.space import Space
@@ -336,7 +335,6 @@ WRITTEN = [
     DataSpec,
     ExternalIndex,
     ModelReference,
-    GalleryFit,
     Page[IdentitySummary],
     Preprocessing,
     Space,

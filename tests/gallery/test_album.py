@@ -1,14 +1,11 @@
 """From which similarity on the faces of a gallery are clustered, by species."""
 
 import numpy as np
-import pytest
 
 from familiar.core.vectors import normalize
 from familiar.gallery.cluster.cluster import cluster
 from familiar.gallery.edits import corrections
-from familiar.gallery.same.album import load_album
-from familiar.gallery.same.assignments import load_assignments
-from familiar.gallery.same.calibration import calibrate, clustering_calibration
+from familiar.gallery.same.album import load_album, species_clusterings
 from familiar.gallery.same.decisions import undo
 from familiar.gallery.search.listing import face_confidences
 from familiar.gallery.search.statistics import gallery_statistics
@@ -35,11 +32,11 @@ def sharing_much(sizes: list[int], seed: int = 0) -> np.ndarray:
 def test_threshold_is_estimated_once_there_are_enough_individuals(gallery: Store):
     rows = sharing_much([EACH] * 8)
     enroll_vectors(gallery, rows[: 3 * EACH])
-    assert [each.uncertainty for each in load_album(gallery).thresholds] == [None]
-    assert load_album(gallery).main.threshold == clustering_calibration(gallery).threshold
+    assert [each.uncertainty for each in species_clusterings(gallery)] == [None]
+    assert load_album(gallery).comparisons[0].estimate is None
     np.testing.assert_array_equal(load_album(gallery).rows, gallery.faces().unit_rows())
     enroll_vectors(gallery, rows[3 * EACH :], "more")
-    (estimated,) = load_album(gallery).thresholds
+    (estimated,) = species_clusterings(gallery)
     assert estimated.uncertainty is not None
     assert estimated.faces == len(rows)
     assert gallery_statistics(gallery).thresholds == (estimated,)
@@ -53,7 +50,7 @@ def test_species_are_never_compared(gallery: Store):
     cats, dogs = enroll_vectors(gallery, rows), enroll_vectors(gallery, rows, "dog")
     set_species(gallery, cats, "cat")
     set_species(gallery, dogs, "dog")
-    cat, dog = load_album(gallery).thresholds
+    cat, dog = species_clusterings(gallery)
     assert (cat.species, cat.faces, dog.species, dog.faces) == ("cat", len(cats), "dog", len(dogs))
     assert cat.uncertainty == dog.uncertainty is not None
     cluster(gallery)
@@ -78,10 +75,10 @@ def test_faces_of_one_photo_that_the_user_called_the_same_are_no_strangers(galle
     twins = enroll_in_one_photo(gallery, np.stack([rows[0], rows[1], rows[EACH]]), "three.jpg")
     load_album(gallery)
     corrections.split(gallery, twins[:2], same_photo=True)
-    (threshold,) = load_album(gallery).thresholds
+    (threshold,) = species_clusterings(gallery)
     assert (threshold.same_photo_pairs, threshold.same_photo_matches) == (2, 0)
     undo(gallery)
-    (threshold,) = load_album(gallery).thresholds
+    (threshold,) = species_clusterings(gallery)
     assert (threshold.same_photo_pairs, threshold.same_photo_matches) == (3, 1)
 
 
@@ -93,34 +90,8 @@ def test_photos_taken_within_seconds_tell_how_many_pairs_of_one_individual_reach
         for photo, seconds in seconds_of_photo.items():
             taken_at = f"2024-05-01T10:00:{seconds:02}"
             repository.connection.execute("UPDATE photos SET taken_at = ? WHERE id = ?", (taken_at, photo))
-    threshold = load_album(gallery).main
+    (threshold,) = species_clusterings(gallery)
     assert (threshold.burst_pairs, threshold.burst_matches) == (2, 1)
-
-
-def test_calibration_by_the_user_decides(gallery: Store):
-    enroll_vectors(gallery, draw_individuals([EACH] * 8))
-    cluster(gallery)
-    for number in sorted({int(each) for each in load_assignments(gallery).identity})[:4]:
-        corrections.name_identity(gallery, number, f"name {number}", confirm=True)
-    clustering = calibrate(gallery)[0].clustering
-    assert load_album(gallery).main.threshold == clustering.threshold
-    assert load_album(gallery).main.uncertainty is None
-    np.testing.assert_array_equal(load_album(gallery).rows, gallery.faces().unit_rows())
-
-
-@pytest.mark.parametrize("first", [0, 3])
-def test_domains_of_two_species_have_different_numbers(gallery: Store, first: int):
-    """In each, forty faces and more of individuals that the model takes for one."""
-    rng = np.random.default_rng(first)
-    regions = [normalize(rng.normal(size=(1, DIM)).astype(np.float32)) for _ in range(2)]
-    rows = [normalize(4 * region + 0.35 * draw_individuals([EACH] * 10, seed)) for seed, region in enumerate(regions)]
-    others = draw_individuals([2] * DIM, seed=5)
-    for species, region in zip(("cat", "dog"), rows, strict=True):
-        set_species(gallery, enroll_vectors(gallery, np.concatenate([region, others]), species), species)
-    cluster(gallery)
-    assignments, species = load_assignments(gallery), load_album(gallery).species
-    domains = [set(assignments.domain[species == number].tolist()) - {0} for number in range(2)]
-    assert not domains[0] & domains[1]
 
 
 def test_faces_of_an_identity_are_ordered_as_they_are_clustered(gallery: Store):

@@ -235,18 +235,18 @@ def test_rejection_in_one_individual_moves_no_other_face(gallery: Store):
     assert groups(gallery) == {frozenset({1, 2, 4, 5, 6, 7, 8, 9, 10, 11, 12})}
 
 
-def test_constraints_hold_in_an_identity_with_two_domains(gallery: Store, monkeypatch: pytest.MonkeyPatch):
-    """Mia has faces of two domains; each attracts one of two faces of one photo."""
-    monkeypatch.setattr(cluster_module, "whiten_by_domain", lambda embeddings, _: embeddings)
+def test_constraints_hold_in_an_identity_with_two_species(gallery: Store):
+    """Mia has faces of two species; each attracts one of two faces of one photo."""
     enroll_vectors(gallery, draw_individuals([2, 2]))
     corrections.split(gallery, [1, 3], "Mia")
     with gallery.write() as repository:
         repository.connection.execute("DELETE FROM assignments WHERE by_user = 0")
-        repository.connection.execute("INSERT INTO domains VALUES (3, 1)")
+        repository.connection.execute("UPDATE faces SET species = 'person'")
+        repository.connection.execute("UPDATE faces SET species = 'cat' WHERE id = 3")
     cat, person = enroll_in_one_photo(gallery, draw_individuals([1, 1], seed=3)[::-1], "both.jpg")
     with gallery.write() as repository:
-        repository.connection.execute("INSERT INTO domains VALUES (?, 1)", (cat,))
-        repository.connection.execute("UPDATE gallery SET last_clustered_face_id = 99")
+        repository.connection.execute("UPDATE faces SET species = 'person' WHERE id = ?", (person,))
+        repository.connection.execute("UPDATE faces SET species = 'cat' WHERE id = ?", (cat,))
     cluster(gallery)
     assert [identity_of(gallery, face) for face in (cat, person)].count(1) == 1
     again = enroll_in_one_photo(gallery, draw_individuals([1], seed=4), "another.jpg")

@@ -26,7 +26,6 @@ METHODS = {
     "undo": ("undo",),
     "forget": ("forget",),
     "stats": ("statistics",),
-    "calibrate": ("calibrate", "reset_calibration"),
     "migrate": ("migrate",),
     "check": ("check",),
     "repair": ("repair",),

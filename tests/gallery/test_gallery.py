@@ -149,9 +149,7 @@ def test_migrates_to_another_model(album: Gallery, photos: Path, tmp_path: Path,
             Gallery.open(folder, model)
 
 
-def test_corrections_and_calibration_need_faces(album: Gallery):
-    with pytest.raises(FamiliarError, match="pairs"):
-        album.calibrate()
+def test_corrections_need_faces(album: Gallery):
     for correct in (album.confirm, album.split, album.reject, lambda faces: album.move(faces, 1)):
         with pytest.raises(ValueError, match="at least one face"):
             correct([])

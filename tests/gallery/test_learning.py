@@ -6,18 +6,18 @@ import numpy as np
 import pytest
 from threadpoolctl import threadpool_info, threadpool_limits  # pyright: ignore[reportMissingTypeStubs]
 
+from familiar.core.calibration import Calibration
 from familiar.core.vectors import normalize
 from familiar.gallery.edits import corrections
 from familiar.gallery.edits.forget import forget_identity
-from familiar.gallery.same import automatic_calibration, learning
-from familiar.gallery.same.album import load_album
+from familiar.gallery.same import learning
+from familiar.gallery.same.album import load_album, species_clusterings
 from familiar.gallery.same.assignments import load_assignments
-from familiar.gallery.same.calibration import clustering_calibration
 from familiar.gallery.same.decisions import decisions, undo
 from familiar.gallery.same.learning import learned_rows
 from familiar.gallery.store.store import Store
 from familiar.gallery.transfer.repair import repair
-from familiar.neighbors.album import AlbumEstimate, AlbumWhitening, measure_album
+from familiar.neighbors.comparison import Comparison
 from familiar.neighbors.within_identity import Gain, cross_validate
 from support.small_gallery import DIM, enroll_vectors
 
@@ -58,10 +58,10 @@ def test_learns_from_five_individuals_and_compares_the_others_better(lit: Store)
     confirm(lit, range(4))
     before = mean_similarity_within(lit, range(12, 24))
     assert learned_faces(lit) == []
-    assert load_album(lit).main.learned_gain is None
+    assert species_clusterings(lit)[0].learned_gain is None
     confirm(lit, range(4, 5))
     assert learned_faces(lit) == [face for individual in range(5) for face in faces_of(individual)]
-    main = load_album(lit).main
+    (main,) = species_clusterings(lit)
     assert main.learned_individuals == 5
     assert main.learned_gain is not None
     assert main.learned_gain > 0.03
@@ -86,7 +86,7 @@ def test_learns_again_only_from_twice_as_many(lit: Store):
     assert learned_faces(lit) == learned
     assert load_album(lit) is compared, "what does not change is not measured again"
     confirm(lit, range(9, 10))
-    assert load_album(lit).main.learned_individuals == 10
+    assert species_clusterings(lit)[0].learned_individuals == 10
 
 
 def test_faces_that_are_moved_teach_with_their_new_individual(lit: Store):
@@ -95,7 +95,7 @@ def test_faces_that_are_moved_teach_with_their_new_individual(lit: Store):
     corrections.reject(lit, [faces_of(0)[0]])
     assert faces_of(0)[0] not in learned_faces(lit)
     assert load_album(lit) is not before
-    assert load_album(lit).main.learned_individuals == 5
+    assert species_clusterings(lit)[0].learned_individuals == 5
 
 
 def test_forgotten_individuals_teach_nothing(lit: Store):
@@ -105,12 +105,12 @@ def test_forgotten_individuals_teach_nothing(lit: Store):
     with lit.read() as repository:
         assert repository.learned_faces.all() == learned_faces(lit)
     assert len(learned_faces(lit)) == 4 * EACH
-    assert load_album(lit).main.learned_gain is None, "four individuals are too few"
+    assert species_clusterings(lit)[0].learned_gain is None, "four individuals are too few"
 
 
 def test_at_most_so_many_faces_teach_of_as_many_individuals_as_possible(lit: Store, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(learning, "MAX_FACES", 25)
-    monkeypatch.setattr(automatic_calibration, "_FACES_IN_TURN", 5)
+    monkeypatch.setattr(learning, "_FACES_IN_TURN", 5)
     confirm(lit, range(5))
     identities = load_assignments(lit).identity[learned_rows(lit)]
     assert np.unique(identities, return_counts=True)[1].tolist() == [5] * 5
@@ -134,19 +134,8 @@ def test_nothing_learned_is_used_without_a_gain(gallery: Store):
     before = load_album(gallery).rows.copy()
     confirm(gallery, range(8))
     assert len(learned_faces(gallery)) == 5 * EACH
-    assert load_album(gallery).main.learned_individuals == 0
+    assert species_clusterings(gallery)[0].learned_individuals == 0
     np.testing.assert_array_equal(load_album(gallery).rows, before)
-
-
-def test_a_far_too_low_calibration_does_not_make_the_album_one_individual(lit: Store, monkeypatch: pytest.MonkeyPatch):
-    """On few confirmed people a gallery once calibrated itself to .24; all others would have been one cluster."""
-    before = load_album(lit).main
-    calibrated = clustering_calibration(lit)
-    monkeypatch.setattr(
-        "familiar.gallery.same.album.clustering_calibration",
-        lambda *_: type(calibrated)(-0.9, from_gallery=True, faces=20, is_automatic=True),
-    )
-    assert load_album(lit).main == before
 
 
 def test_repaired_gallery_has_learned_what_it_had(lit: Store):
@@ -176,11 +165,13 @@ def test_learns_with_matrix_products_in_one_thread(lit: Store, monkeypatch: pyte
 def test_answers_do_not_measure_the_whole_album_again(lit: Store, monkeypatch: pytest.MonkeyPatch):
     calls: list[int] = []
 
-    def count(embeddings: np.ndarray, threshold: float) -> tuple[AlbumWhitening, AlbumEstimate] | None:
-        calls.append(len(embeddings))
-        return measure_album(embeddings, threshold)
+    measure = Comparison.measure
 
-    monkeypatch.setattr("familiar.gallery.same.album.measure_album", count)
+    def count(embeddings: np.ndarray, calibration: Calibration) -> Comparison:
+        calls.append(len(embeddings))
+        return measure(embeddings, calibration)
+
+    monkeypatch.setattr(Comparison, "measure", count)
     confirm(lit, range(12))
-    assert load_album(lit).main.learned_individuals >= 5
+    assert species_clusterings(lit)[0].learned_individuals >= 5
     assert calls == [len(load_assignments(lit).identity)], "once, though it has learned twice"

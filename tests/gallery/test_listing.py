@@ -157,35 +157,6 @@ def test_face_confidences_have_no_probability_for_a_single_face(gallery: Store):
     assert listing.face_confidences(gallery, number) == []
 
 
-def test_face_confidences_out_of_domain_use_adapted_embeddings(gallery: Store):
-    """Eight individuals whose faces share a direction: all similarities are above .5."""
-    rng = np.random.default_rng(0)
-    shared = np.eye(DIM)[0] * 1.5
-    centers = np.eye(DIM)[1:9].repeat(6, axis=0)
-    rows = normalize((shared + centers + 0.1 * rng.normal(size=centers.shape)).astype(np.float32))
-    enroll_vectors(gallery, rows)
-    enroll_vectors(gallery, draw_individuals([2]), "in-domain")
-    with gallery.write() as repository:
-        repository.connection.executemany("INSERT INTO domains VALUES (?, 1)", ((face,) for face in range(1, 49)))
-        repository.connection.execute("INSERT INTO identities (id) VALUES (1)")
-        # The first six are one individual, 7 is another one; 49 and 50 are in the domain of the model.
-        repository.connection.executemany(
-            "INSERT INTO assignments VALUES (?, 1, 0)", ((face,) for face in [*range(1, 8), 49, 50])
-        )
-    confidences = {confidence.face.face: confidence for confidence in listing.face_confidences(gallery, 1)}
-    assert rows[6] @ rows[0] > 0.6, "not adapted, it would pass for the same individual"
-    outlier = confidences[7].probability
-    assert outlier is not None
-    assert outlier < 0.1 < 0.9 < min(confidences[face].probability or 0 for face in (*range(1, 7), 49, 50))
-    for face, confidence in confidences.items():
-        midpoint = 0.25 if face < 49 else 0.6  # the clustering threshold out of domain, and the model's
-        probability = 1 / (1 + np.exp(20 * (midpoint - confidence.similarity)))
-        assert confidence.probability == pytest.approx(probability, rel=1e-4)
-    assert list(confidences)[-1] == 7
-    in_domain = draw_individuals([2])
-    assert confidences[49].similarity == pytest.approx(float(in_domain[0] @ in_domain[1]), abs=1e-6)
-
-
 def test_names_match_prefix_ignoring_case(populated: Store):
     assert listing.names(populated, "mi") == listing.names(populated, " MI") == ["mikesch", "Mizzi"]
     assert listing.names(populated, "mik") == ["mikesch"]

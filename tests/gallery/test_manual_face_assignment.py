@@ -2,12 +2,10 @@
 
 import numpy as np
 
-from familiar.core.vectors import normalize
 from familiar.gallery.cluster.cluster import cluster
 from familiar.gallery.edits import corrections
 from familiar.gallery.edits.manual_faces import add_face, delete_face, set_face_box
 from familiar.gallery.same.assignments import UNASSIGNED
-from familiar.gallery.same.decisions import undo
 from familiar.gallery.store.store import Store
 from support.small_gallery import (
     draw_individuals,
@@ -40,18 +38,6 @@ def test_added_face_joins_the_similar_identity(gallery: Store):
     before = rows(gallery)
     assert cluster(gallery).changed == 0
     assert rows(gallery) == before
-
-
-def test_added_face_joins_a_domain_only_when_near_it(gallery: Store):
-    enroll_vectors(gallery, draw_individuals([3, 3]))
-    with gallery.write() as repository:
-        repository.connection.execute("INSERT INTO domains SELECT id, 1 FROM faces WHERE id > 3")
-    middle = gallery.faces().unit_rows()[3:].mean(axis=0)
-    for vector, domains in ((normalize(middle[None])[0], [1]), (individual_embedding(0)[0], [])):
-        with embedder_returning(vector) as embedder:
-            face = add_face(gallery, embedder, 1, FREE)
-        assert [domain for number, domain in rows(gallery, ("domains",))["domains"] if number == face] == domains
-        undo(gallery)
 
 
 def test_moved_unconfirmed_face_is_assigned_again(gallery: Store):

@@ -19,7 +19,6 @@ from familiar.gallery.edits import corrections
 from familiar.gallery.edits.forget import forget_photos
 from familiar.gallery.edits.manual_faces import delete_face, set_face_box
 from familiar.gallery.enroll.enroll import enroll
-from familiar.gallery.same.calibration import calibrate, calibration, clustering_calibration
 from familiar.gallery.same.decisions import decisions, undo
 from familiar.gallery.search.search import search_faces
 from familiar.gallery.store.space import Space
@@ -107,7 +106,7 @@ def test_compatible_model_of_the_same_length_embeds_the_photos_at_hand_and_keeps
     delete_face(enrolled, 5)
     again = with_metadata(embedder, calibration=replace(embedder.metadata.calibration, slope=9.0))
     assert migrate(enrolled, again) == MigrationResult(23, 0, 0, 2, None)
-    assert calibration(enrolled).slope == 9.0
+    assert enrolled.space.gallery_calibration.slope == 9.0
     undo(enrolled)
     np.testing.assert_allclose(enrolled.faces().embeddings, np.concatenate([vectors, vectors[:2]]), atol=1e-5)
 
@@ -285,17 +284,6 @@ def test_photos_enrolled_edited_and_changed_during_migration_are_embedded(
     np.testing.assert_allclose(album.faces().embeddings[[0, -1]], [edited, late], atol=1e-5)
     crop = align(load_photo(crowd[2]), Face(box, None, 1.0), other_embedder.metadata.preprocessing)
     np.testing.assert_allclose(album.faces().embeddings[1], other_embedder.embed([crop])[0], atol=1e-5)
-
-
-@pytest.mark.slow
-def test_own_calibration_is_refitted(enrolled: Store, other_embedder: Embedder):
-    for pet in range(8):
-        corrections.split(enrolled, [3 * pet + 1, 3 * pet + 2, 3 * pet + 3])
-    fitted = calibrate(enrolled)[0].calibration
-    migrate(enrolled, other_embedder)
-    assert clustering_calibration(enrolled).from_gallery
-    assert calibration(enrolled) != fitted
-    assert calibration(enrolled).pairs_same == 24
 
 
 def test_concurrent_migration_raises_gallery_busy(

@@ -20,7 +20,6 @@ from familiar.gallery.enroll.enroll import enroll
 from familiar.gallery.gallery import Gallery
 from familiar.gallery.review import questions
 from familiar.gallery.review.questions import answer_question
-from familiar.gallery.same import calibration as calibration_module
 from familiar.gallery.same.assignments import load_assignments
 from familiar.gallery.same.decisions import decisions, undo
 from familiar.gallery.store import connection as connection_module
@@ -166,34 +165,6 @@ def test_labels_of_faces_that_changed_during_the_import_are_refused(
     with pytest.raises(Contradiction, match="another program changed or deleted face 1 during the import"):
         import_labels()
     assert load_assignments(clustered).names == {}
-
-
-@pytest.mark.parametrize(
-    ("change", "is_refused"),
-    [
-        (lambda other: corrections.split(other, [1], "Mia"), True),
-        (lambda other: corrections.confirm(other, [12]), True),
-        (undo, True),
-        (delete_first_face, True),
-        (lambda other: enroll_vectors(other, draw_individuals([2], seed=3), "late"), False),
-        (lambda other: corrections.name_identity(other, 3, "Tom"), False),
-    ],
-)
-def test_a_calibration_on_faces_that_are_not_confirmed_like_that_any_more_is_refused(
-    gallery: Store, monkeypatch: pytest.MonkeyPatch, change: Callable, is_refused: bool
-):
-    enroll_vectors(gallery, draw_individuals([5, 5, 3]))
-    cluster(gallery)
-    corrections.name_identity(gallery, 1, "One", confirm=True)
-    corrections.name_identity(gallery, 2, "Two", confirm=True)
-    change_before_write(monkeypatch, calibration_module, "fit_own_calibration", lambda: elsewhere(gallery, change))
-    if not is_refused:
-        calibration_module.calibrate(gallery)
-        assert calibration_module.own_calibration(gallery) is not None
-        return
-    with pytest.raises(GalleryBusy, match="calibrate again"):
-        calibration_module.calibrate(gallery)
-    assert calibration_module.own_calibration(gallery) is None
 
 
 def test_a_plan_has_the_faces_of_one_moment(clustered: Store, monkeypatch: pytest.MonkeyPatch):

@@ -12,7 +12,6 @@ from collection.crash_scenarios import Contents, contents, embedder
 
 from familiar.core.errors import BadGallery, CorruptGallery, GalleryBusy
 from familiar.gallery.enroll.enroll import enroll_embeddings
-from familiar.gallery.same.calibration import calibration
 from familiar.gallery.store.connection import DATABASE, LOG, connect
 from familiar.gallery.store.space import Space
 from familiar.gallery.store.store import UPLOADED_PHOTOS, Store
@@ -177,15 +176,6 @@ def test_trigger_that_a_foreign_program_dropped_is_there_again(damaged: Path, or
     assert (result.accepted, lost) == ((), {})
     with Store.open(damaged) as gallery, gallery.read() as repository:
         assert repository.connection.first("SELECT 1 FROM sqlite_schema WHERE name = 'assignments_update'")
-
-
-def test_damaged_calibration_is_fitted_anew(damaged: Path):
-    write_as_foreign_program(damaged, "UPDATE gallery SET own_calibration = '{'")
-    assert problems_of(damaged)
-    repair(damaged)
-    with Store.open(damaged) as gallery:
-        assert calibration(gallery)
-        assert check(gallery).problems == ()
 
 
 def test_repair_names_a_copy_that_has_more(damaged: Path):

@@ -28,7 +28,6 @@ from familiar.gallery.search.search import (
 from familiar.gallery.store.store import Store
 from familiar.neighbors.centering import Centering
 from familiar.neighbors.hnsw import INDEX_FILE
-from familiar.neighbors.whitening import whiten_to_domain
 from support.small_gallery import DIM, SPACE, draw_individuals, enroll_vectors
 
 
@@ -255,43 +254,6 @@ def test_verify_compares_with_the_template(gallery: Store):
     corrections.split(gallery, [1, 2, 3], "Tom")
     with pytest.raises(FamiliarError, match="#1 has no face"):
         verify(gallery, known, 1)
-
-
-def test_out_of_domain_query_is_adapted_before_comparison(gallery: Store):
-    """Eight cats whose faces share a direction, and two people in the domain of the model."""
-    rng = np.random.default_rng(0)
-    centers = np.eye(DIM)[0] * 1.5 + np.eye(DIM)[1:9].repeat(7, axis=0)
-    cats = normalize((centers + 0.1 * rng.normal(size=centers.shape)).astype(np.float32))
-    (query,), cats = cats[:1], cats[1:]
-    people = draw_individuals([0] * 10 + [3, 3])
-    enroll_vectors(gallery, np.concatenate([people, cats]))
-    with gallery.write() as repository:
-        repository.connection.executemany("INSERT INTO domains VALUES (?, 1)", ((face,) for face in range(7, 62)))
-        repository.connection.executemany(
-            "INSERT INTO identities (id) VALUES (?)", ((number,) for number in range(1, 11))
-        )
-        for face in range(1, 62):
-            identity = 9 + face // 4 if face <= 6 else 1 + (face - 6) // 7
-            repository.connection.execute("INSERT INTO assignments VALUES (?, ?, 0)", (face, identity))
-    adapted = whiten_to_domain(np.concatenate([cats, query[None]]))
-    template = normalize(adapted[:6].mean(axis=0, keepdims=True))[0]
-    matches = search_identities(gallery, query)
-    assert [match.known for match in matches] == [True, False, False, False, False]
-    assert matches[0].identity == 1
-    assert matches[0].mean == pytest.approx(float(template @ adapted[-1]), abs=1e-6)
-    assert matches[0].best == pytest.approx(float((adapted[:6] @ adapted[-1]).max()), abs=1e-6)
-    odds = [np.exp(20 * (match.mean + 0.6 - 0.25) - 12) / 8 for match in search_identities(gallery, query, 99)]
-    assert matches[0].probability == pytest.approx(odds[0] / (1 + sum(odds)), rel=1e-4)
-    assert search_identities(gallery, query, only=Filter(identities=(1,)))[0].mean == matches[0].mean
-    answer = verify(gallery, query, 1)
-    assert (answer.same, answer.similarity) == (True, pytest.approx(matches[0].mean, abs=1e-6))
-    assert answer.threshold == pytest.approx(0.25)
-    assert not verify(gallery, query, 2).same
-    assert verify(gallery, query, 9).similarity < 0.2, "an identity in the domain is compared without adaptation"
-    assert [match.identity for match in search_identities(gallery, people[0])] == [9, 10]
-    with gallery.write() as repository:
-        repository.connection.execute("DELETE FROM domains")
-    assert len(search_identities(gallery, query, 99)) == 10, "cached domains belong to one revision"
 
 
 def test_concurrent_enrollment_and_deletion_do_not_break_search(gallery, folder, monkeypatch: pytest.MonkeyPatch):

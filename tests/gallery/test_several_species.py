@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from familiar.core.calibration import Threshold
-from familiar.core.errors import FamiliarError, NoBundleForSpecies, NothingToMeasure, SpaceMismatch, UnknownSpecies
+from familiar.core.errors import FamiliarError, NoBundleForSpecies, SpaceMismatch, UnknownSpecies
 from familiar.core.species_means import SpeciesMeans
 from familiar.core.vectors import normalize
 from familiar.detection.detectors import DETECTORS, DetectorSpec
@@ -20,10 +20,7 @@ from familiar.gallery.cluster.cluster import cluster
 from familiar.gallery.edits import corrections, manual_faces
 from familiar.gallery.enroll.enroll import enroll
 from familiar.gallery.gallery import Gallery
-from familiar.gallery.same.album import load_album
 from familiar.gallery.same.assignments import load_assignments
-from familiar.gallery.same.calibration import calibrate, calibration, own_calibrations, reset_calibration
-from familiar.gallery.same.decisions import undo
 from familiar.gallery.search.listing import face_confidences
 from familiar.gallery.search.search import Filter, search_faces, search_identities, verify, verify_pair
 from familiar.gallery.store.space import Space
@@ -37,8 +34,6 @@ from support.small_gallery import (
     DIM,
     SPACE,
     THRESHOLD,
-    UNCALIBRATED_SPACE,
-    close_together,
     draw_individuals,
     enroll_vectors,
     groups,
@@ -154,7 +149,7 @@ def test_identity_of_two_parts_is_compared_by_the_faces_of_one(routed: Store):
 
 
 def test_each_part_has_its_own_thresholds_and_curve(routed: Store):
-    assert [calibration(routed, part) for part in (0, 1)] == [CATS.calibration, STRICT]
+    assert [routed.space.calibration_at(DIM + 8, part) for part in (0, 1)] == [CATS.calibration, STRICT]
     pair = np.zeros((2, 8), np.float32)
     pair[:, 0], pair[1, 1] = (1.0, 0.7), np.sqrt(1 - 0.49)
     wide = np.pad(pair, ((0, 0), (0, DIM - 8)))
@@ -182,48 +177,6 @@ def test_species_means_are_subtracted_within_a_part(folder: Path):
             both.faces().center_query(query)[:DIM], single.faces().center_query(rows[0]), atol=1e-6
         )
         np.testing.assert_array_equal(both.faces().center_query(both.faces().embeddings[6]), both.faces().embeddings[6])
-
-
-# --- calibration --------------------------------------------------------------------------------------------------
-
-
-def confirm(gallery: Store, first: int, sizes: list[int]) -> None:
-    for size in sizes:
-        corrections.split(gallery, list(range(first, first + size)))
-        first += size
-
-
-def test_calibrates_the_parts_with_enough_confirmed_faces(routed: Store):
-    enroll_vectors(routed, np.concatenate([as_cats(close_together([6, 6])), as_dogs(draw_individuals([4, 4]))]))
-    confirm(routed, 1, [6])
-    with pytest.raises(NothingToMeasure, match="15 pairs of confirmed faces"):
-        calibrate(routed)
-    confirm(routed, 7, [6])
-    fitted = calibrate(routed)
-    assert fitted.keys() == {0}
-    assert (fitted[0].calibration.pairs_same, fitted[0].calibration.pairs_different) == (30, 36)
-    assert calibration(routed, 1) == STRICT
-    assert load_album(routed).thresholds[0].threshold == fitted[0].clustering.threshold
-    confirm(routed, 13, [4, 4])
-    assert calibrate(routed).keys() == {0, 1}
-    assert calibration(routed, 1).pairs_different == 16
-    reset_calibration(routed)
-    assert [calibration(routed, part) for part in (0, 1)] == [CATS.calibration, STRICT]
-
-
-def test_uncalibrated_part_calibrates_itself_until_that_is_undone(folder: Path):
-    parts = (replace(CATS, calibration=UNCALIBRATED_SPACE.calibration), DOGS)
-    with gallery_of(folder, replace(ROUTED, parts=parts), as_cats(close_together([6, 6]))) as gallery:
-        enroll_vectors(gallery, as_dogs(draw_individuals([6, 6])), "dog")
-        confirm(gallery, 13, [6, 6])
-        assert own_calibrations(gallery) == {}  # dogs have the bundle's
-        confirm(gallery, 1, [6])
-        assert own_calibrations(gallery) == {}
-        confirm(gallery, 7, [6])
-        assert own_calibrations(gallery).keys() == {0}
-        assert calibration(gallery, 0).fitted
-        undo(gallery)
-        assert own_calibrations(gallery) == {}
 
 
 # --- photos ---------------------------------------------------------------------------------------------------------

@@ -14,7 +14,6 @@ from familiar.embedding.embedder import Embedder
 from familiar.gallery.cluster.cluster import cluster
 from familiar.gallery.edits import corrections
 from familiar.gallery.enroll.enroll import enroll
-from familiar.gallery.same.calibration import calibrate, calibration
 from familiar.gallery.search.search import search_faces, search_identities, verify, verify_pair
 from familiar.gallery.store.space import Space
 from familiar.gallery.store.store import Store
@@ -74,7 +73,7 @@ def test_identities_pairs_and_verification_use_means_and_their_calibration(galle
     enroll_vectors(gallery, CATS)
     corrections.split(gallery, [1, 2, 3, 4, 5, 6], "Mia")
     corrections.split(gallery, [7, 8, 9, 10, 11, 12], "Tom")
-    assert calibration(gallery) == LOWER
+    assert gallery.space.calibration_at(DIM) == LOWER
     rows = centered(CATS, CATS)
     similarity = float(normalize(rows[:6].mean(axis=0, keepdims=True))[0] @ rows[0])
     match, other = search_identities(gallery, mia)
@@ -103,18 +102,6 @@ def test_means_follow_the_photos(gallery: Store):
     enroll_vectors(gallery, CATS[6:], "later")
     np.testing.assert_allclose(gallery.faces().unit_rows(), centered(CATS, CATS), atol=1e-6)
     assert np.abs(gallery.faces().unit_rows()[:6] - before).max() > 0.05
-
-
-def test_gallery_calibrates_on_centered_similarities(gallery: Store):
-    enroll_vectors(gallery, CATS)
-    corrections.split(gallery, [1, 2, 3, 4, 5, 6], "Mia")
-    corrections.split(gallery, [7, 8, 9, 10, 11, 12], "Tom")
-    refitted = calibrate(gallery)[0]
-    fitted, clustering = refitted.calibration, refitted.clustering
-    rows = centered(CATS, CATS)
-    different, same = rows[:6] @ rows[6:12].T, rows[:6] @ rows[:6].T
-    assert different.max() < fitted.balanced.similarity <= same.min() + 1e-5
-    assert (calibration(gallery), clustering.from_gallery) == (fitted, True)
 
 
 def test_migration_starts_from_embeddings_as_they_were_computed(album: Store, embedder: Embedder, pets: list[Path]):

@@ -328,7 +328,6 @@ def test_undo_restores_every_column_of_every_recorded_table(tmp_path: Path):
         'UPDATE photos SET attributes = \'{"place": "garden"}\'',
         "UPDATE assignments SET identity_id = 1, by_user = 1 - by_user",
         "UPDATE constraints SET same = 1 - same",
-        "UPDATE domains SET domain = domain + 1",
         "UPDATE faces SET left_px = left_px / 3, landmarks_px = NULL, species = NULL, score = 0, quality = 0",
         "UPDATE faces SET embedding = zeroblob(length(embedding))",
     ]

@@ -36,7 +36,7 @@ from support.small_gallery import (
 )
 
 NAMES = ("Mia", "Tom", "Lia")
-TABLES = (*DECISION_TABLES, "domains", "faces")
+TABLES = (*DECISION_TABLES, "faces")
 LEFT_PX = (0, 30, 100)  # of boxes drawn by hand; the first two overlap too much for one photo
 INDEX = st.integers(0, 1000)  # used modulo the number of choices
 RECORDS = st.dictionaries(st.sampled_from(["note", "place"]), st.text(max_size=5))

@@ -9,13 +9,11 @@ from sklearn.cluster import AgglomerativeClustering
 from familiar.core.vectors import normalize
 from familiar.neighbors.clustering import (
     THRESHOLDS,
-    LinkageInput,
-    _Agglomeration,
     cluster,
+    clusters_at,
     fit_threshold,
-    prepare_linkage,
+    nearest_rows,
 )
-from familiar.neighbors.constraints import Constraints
 from support.clustering_reference import reference_clusters
 
 
@@ -101,16 +99,20 @@ def test_finds_individuals_of_any_size():
 def test_large_collections_use_ivf_and_24_neighbors(monkeypatch):
     rows, labels = individuals([1, 2, 5, 40, 400], noise=0.5)
     monkeypatch.setattr("familiar.neighbors.clustering.LARGE_ROWS", 100)
-    monkeypatch.setattr("familiar.neighbors.knn_graph.MAX_EXACT_SIMILARITIES", 0)
-    assert prepare_linkage(rows).rows.dtype == np.float32
-    assert prepare_linkage(rows).graph.nearest.shape == (448, 24)
+    monkeypatch.setattr("familiar.neighbors.clustering.MAX_EXACT_SIMILARITIES", 0)
     assert partition(cluster(rows, 0.7)) == partition(labels)
 
 
-def test_finds_individuals_with_few_candidates_per_cluster(monkeypatch):
-    rows, labels = individuals([30] * 20, noise=0.8, dim=64)
-    monkeypatch.setattr("familiar.neighbors.clustering.CANDIDATES_PER_NEIGHBOR", 1)
-    assert partition(cluster(rows, 0.6, neighbors=6)) == partition(labels)
+@pytest.mark.parametrize("exact", [True, False])
+def test_nearest_rows_match_a_full_matrix(exact, monkeypatch):
+    rows, _ = individuals([1, 2, 5, 40], noise=0.9)
+    monkeypatch.setattr("familiar.neighbors.clustering.MAX_EXACT_SIMILARITIES", 10**9 if exact else 0)
+    queries, nearest = nearest_rows(rows, 4, np.array([3, 40, 7]))
+    assert sorted(queries.tolist()) == [3, 7, 40]
+    similarity = rows @ rows.T
+    for query, found in zip(queries, nearest, strict=True):
+        expected = [row for row in np.argsort(-similarity[query]).tolist() if row != query][:4]
+        assert [row for row in found.tolist() if row != query] == expected
 
 
 def test_clusters_join_only_through_neighbors():
@@ -190,53 +192,12 @@ def test_fit_threshold_returns_the_middle_of_the_best():
 
 
 @pytest.mark.slow
-def test_several_thresholds_match_single_ones_and_nest():
+def test_clusters_at_a_lower_threshold_consist_of_those_at_a_higher_one():
     rows, _ = individuals([3, 9, 20], noise=0.9)
     thresholds = (0.2, 0.7, 0.4, *THRESHOLDS)
-    partitions = prepare_linkage(rows).clusters_at(thresholds)
+    partitions = clusters_at(rows, thresholds)
     for threshold, clusters in zip(thresholds, partitions, strict=True):
-        np.testing.assert_array_equal(clusters, cluster(rows, threshold))
+        assert threshold != max(thresholds) or partition(clusters) == partition(cluster(rows, threshold))
     for coarse, fine in pairwise(partitions[3:]):
         assert all(any(part <= whole for whole in partition(coarse)) for part in partition(fine))
-    assert prepare_linkage(rows).clusters_at([]) == []
-
-
-@pytest.mark.parametrize("seed", range(6))
-def test_heap_bounds_every_pair_and_caches_agree_with_members(seed):
-    """The invariants of the linkage, checked after every few merges from the highest threshold to the lowest."""
-    rng = np.random.default_rng(seed)
-    rows, _ = individuals([1, 2, 5, 9, 14], noise=1.2, seed=seed)
-    seeds = np.full(len(rows), -1)
-    seeds[rng.choice(len(rows), 6, replace=False)] = [0, 0, 0, 1, 1, 2]
-    free = np.flatnonzero(seeds < 0)
-    constraints = Constraints(seeds, np.array([True, False, True]), rng.permutation(free)[:8].reshape(4, 2))
-    linkage = prepare_linkage(rows, len(rows), constraints)
-    agglomeration = _Agglomeration(linkage)
-    for threshold in np.linspace(1, -1, 60).tolist():
-        agglomeration.run_down_to(threshold)
-        assert_invariants(agglomeration, linkage)
-
-
-def assert_invariants(agglomeration: _Agglomeration, linkage: LinkageInput) -> None:
-    clusters = agglomeration.clusters
-    members = {
-        int(number): np.flatnonzero(clusters.cluster_of_item == number)
-        for number in np.unique(clusters.cluster_of_item)
-    }
-    assert {number for number, size in enumerate(clusters.size) if size} == set(members)
-    assert clusters.size == clusters.sizes.tolist()
-    for number, items in members.items():
-        assert clusters.size[number] == len(items)
-        assert sorted(clusters.members.get(number, [number])) == items.tolist()
-        total = linkage.rows[items].sum(axis=0)
-        np.testing.assert_allclose(clusters._sums[number], total, atol=1e-12)
-        np.testing.assert_allclose(clusters._norms[number], np.linalg.norm(total), atol=1e-12)
-    bounds = dict.fromkeys(members, -np.inf)
-    for entry in agglomeration.heap:
-        if clusters.size[entry.cluster] == entry.size:
-            bounds[entry.cluster] = max(bounds[entry.cluster], -entry.negative_similarity)
-    for number in members:
-        mergeable = agglomeration._cannot_links.mergeable_with(number, np.array(list(members)))
-        others = mergeable[mergeable != number]
-        for other, similarity in zip(others.tolist(), clusters.similarities(number, others).tolist(), strict=True):
-            assert similarity <= max(bounds[number], bounds[other])
+    assert clusters_at(rows, []) == []

@@ -1,4 +1,4 @@
-"""Merging in rounds: sums stay sums, nothing that may merge is left, and it agrees with one merge at a time."""
+"""Merging in rounds: sums stay sums, nothing that may merge is left, and what must not never does."""
 
 import numpy as np
 import pytest
@@ -7,9 +7,7 @@ from hypothesis import strategies as st
 
 from familiar.core.vectors import normalize
 from familiar.metrics.clustering import contingency
-from familiar.neighbors import rounds
-from familiar.neighbors.clustering import cluster, size_penalized_cosine
-from familiar.neighbors.rounds import Clusters, Pairs, merge_in_rounds
+from familiar.neighbors.rounds import CannotLinks, Clusters, Pairs, Rounds, size_penalized_cosine
 
 
 def all_pairs(count: int) -> Pairs:
@@ -25,22 +23,16 @@ def draw(count: int, dim: int, seed: int) -> np.ndarray:
     )
 
 
-@pytest.fixture
-def nothing_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rounds, "MARGIN", 3.0)
-
-
-@pytest.mark.usefixtures("nothing_is_forgotten")
 @given(st.integers(1, 40), st.integers(2, 6), st.floats(-1, 1), st.integers(0, 1000))
 def test_sums_stay_sums_and_no_pair_is_left(count: int, dim: int, threshold: float, seed: int):
     rows = draw(count, dim, seed)
     clusters = Clusters.from_rows(rows.copy())
-    merge_in_rounds(clusters, all_pairs(count), threshold)
+    Rounds(clusters, all_pairs(count)).merge_down_to(threshold)
     existing = np.flatnonzero(clusters.sizes)
-    assert set(clusters.cluster.tolist()) == set(existing.tolist())
+    assert set(clusters.cluster().tolist()) == set(existing.tolist())
     assert len(clusters) == len(existing)
-    sums = np.array([rows[clusters.cluster == number].sum(axis=0) for number in existing])
-    np.testing.assert_array_equal(clusters.sizes[existing], np.bincount(clusters.cluster, minlength=count)[existing])
+    sums = np.array([rows[clusters.cluster() == number].sum(axis=0) for number in existing])
+    np.testing.assert_array_equal(clusters.sizes[existing], np.bincount(clusters.cluster(), minlength=count)[existing])
     np.testing.assert_allclose(clusters.directions[existing] * clusters.lengths[existing, None], sums, atol=1e-4)
     lengths = np.linalg.norm(sums, axis=1)
     cosine = (sums @ sums.T) / np.maximum(np.outer(lengths, lengths), 1e-12)
@@ -51,41 +43,69 @@ def test_sums_stay_sums_and_no_pair_is_left(count: int, dim: int, threshold: flo
     assert (similarity[different] < threshold + 1e-4).all() or lengths.min() < 1e-3  # a sum of zero has no direction
 
 
-@given(st.integers(0, 1000))
-def test_agrees_with_one_merge_at_a_time(seed: int):
-    generator = np.random.default_rng(seed)
+def test_agrees_with_the_true_individuals():
+    generator = np.random.default_rng(0)
     centers = normalize(generator.normal(size=(8, 32)).astype(np.float32))
     true = generator.integers(0, 8, 60)
-    rows = normalize(centers[true] + 0.1 * generator.normal(size=(60, 32)).astype(np.float32))
-    clusters = Clusters.from_rows(rows.copy())
-    merge_in_rounds(clusters, all_pairs(60), 0.6)
-    assert contingency(cluster(rows, 0.6), clusters.cluster.astype(np.int64)).pairwise().f == 1.0
+    clusters = Clusters.from_rows(normalize(centers[true] + 0.1 * generator.normal(size=(60, 32)).astype(np.float32)))
+    Rounds(clusters, all_pairs(60)).merge_down_to(0.6)
+    assert contingency(true, clusters.cluster()).pairwise().f == 1.0
 
 
-def test_a_row_joins_the_most_similar_cluster_even_if_that_has_a_nearer_one():
-    """The chain 2 -> 1 -> 0 ends in the pair of which each is the most similar of the other."""
+def test_the_most_similar_pair_merges_first_and_its_mean_decides():
     angles = np.radians([0, 10, 24])
     rows = np.stack([np.cos(angles), np.sin(angles)], axis=1).astype(np.float32)
-    clusters = Clusters.from_rows(rows.copy())
-    merge_in_rounds(clusters, all_pairs(3), 0.9)
-    assert clusters.cluster.tolist() == [0, 0, 0]
-    farther = Clusters.from_rows(rows.copy())
-    merge_in_rounds(farther, all_pairs(3), 0.975)  # 1 and 0 merge first; their mean is 19 degrees from 2
-    assert farther.cluster.tolist() == [0, 0, 2]
+    for threshold, expected in ((0.9, [0, 0, 0]), (0.95, [0, 0, 2])):  # the mean of 0 and 10 is 19 degrees from 24
+        clusters = Clusters.from_rows(rows.copy())
+        Rounds(clusters, all_pairs(3)).merge_down_to(threshold)
+        assert clusters.cluster().tolist() == expected
 
 
 def test_equal_rows_share_a_cluster_and_ties_end():
     rows = np.tile(np.eye(1, 4, dtype=np.float32), (50, 1))
     clusters = Clusters.from_rows(rows.copy())
-    merge_in_rounds(clusters, all_pairs(50), 0.999)
+    Rounds(clusters, all_pairs(50)).merge_down_to(0.999)
     assert len(clusters) == 1
-    assert clusters.lengths[clusters.cluster[0]] == pytest.approx(50, rel=1e-5)
+    assert clusters.lengths[clusters.cluster()[0]] == pytest.approx(50, rel=1e-5)
+
+
+def test_rows_that_start_together_have_their_mean():
+    rows = np.eye(3, dtype=np.float32)
+    clusters = Clusters.from_rows(rows, np.array([1, 0, 1]))
+    assert clusters.sizes.tolist() == [1, 2]
+    np.testing.assert_allclose(clusters.directions, [[0, 1, 0], [0.5**0.5, 0, 0.5**0.5]], atol=1e-6)
+    np.testing.assert_allclose(clusters.lengths, [1, 2**0.5], atol=1e-6)
 
 
 def test_nothing_to_merge():
     clusters = Clusters.from_rows(np.eye(3, dtype=np.float32))
-    merge_in_rounds(clusters, Pairs.distinct(np.empty(0, np.int32), np.empty(0, np.int32)), 0.5)
-    assert clusters.cluster.tolist() == [0, 1, 2]
+    Rounds(clusters, Pairs.distinct(np.empty(0, np.int32), np.empty(0, np.int32))).merge_down_to(0.5)
+    assert clusters.cluster().tolist() == [0, 1, 2]
+
+
+def test_what_is_forgotten_below_the_floor_never_merges():
+    rows = normalize(np.array([[1, 0.1], [1, -0.1], [0.2, 1]], np.float32))
+    for floor, count in ((-1.0, 1), (0.5, 2)):
+        clusters = Clusters.from_rows(rows.copy())
+        Rounds(clusters, all_pairs(3), floor=floor).merge_down_to(0.1)
+        assert len(clusters) == count
+
+
+def test_clusters_that_cannot_be_linked_follow_those_that_they_became_part_of():
+    became = np.arange(6, dtype=np.int32)
+    links = CannotLinks(np.array([True, *[False] * 4, True]), np.array([[1, 2], [3, 2]]))
+
+    def mergeable(number: int) -> list[int]:
+        others = np.array([each for each in range(6) if each != number and became[each] == each], np.int32)
+        pairs = Pairs(np.minimum(others, np.int32(number)), np.maximum(others, np.int32(number)))
+        return others[links.allow(pairs)].tolist()
+
+    assert mergeable(2) == [0, 4, 5]
+    assert 5 not in mergeable(0)
+    became[[3, 0]] = 4, 1
+    links.merge(became, np.array([3, 0], np.int32))
+    assert mergeable(2) == [5]
+    assert mergeable(1) == [4]
 
 
 @given(st.lists(st.tuples(st.integers(0, 2**31 - 1), st.integers(0, 2**31 - 1)), max_size=30))

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from familiar.neighbors.clustering import SATURATION_SIZE, SIZE_PENALTY, size_penalized_cosine
+from familiar.neighbors.rounds import SATURATION_SIZE, SIZE_PENALTY, size_penalized_cosine
 
 
 def penalized(cosine: float, smaller: int) -> float:

@@ -3,12 +3,13 @@
 import numpy as np
 
 from familiar.neighbors.constraints import Constraints
+from familiar.neighbors.rounds import STEP
 
 
 def reference_clusters(
     embeddings: np.ndarray, threshold: float, constraints: Constraints | None = None
 ) -> set[frozenset[int]]:
-    """Cluster distinct rows, each a neighbor of all others: merge the closest two that may, until the threshold."""
+    """Cluster distinct rows, each a neighbor of all others: merge any two that are each other's most similar ones."""
     rows = embeddings.astype(np.float64)
     rows /= np.linalg.norm(rows, axis=1, keepdims=True)
     similarity = rows @ rows.T
@@ -32,14 +33,23 @@ def reference_clusters(
 
     clusters = {frozenset([row]) for row in range(count) if seeds[row] < 0}
     clusters |= {frozenset(np.flatnonzero(seeds == seed).tolist()) for seed in seeds if seed >= 0}
+    level = 1.0
     while True:
-        pairs = [
-            (first, second) for first in clusters for second in clusters if first != second and may_merge(first, second)
-        ]
-        if not pairs:
-            break
-        first, second = max(pairs, key=lambda pair: penalized_cosine(*pair))
-        if penalized_cosine(first, second) < threshold:
-            break
-        clusters = (clusters - {first, second}) | {first | second}
-    return clusters
+        while True:
+            most_similar: dict[frozenset[int], tuple[float, frozenset[int]]] = {}
+            for first in clusters:
+                options = [
+                    (penalized_cosine(first, second), second)
+                    for second in clusters
+                    if first != second and may_merge(first, second)
+                ]
+                near = [option for option in options if option[0] >= level]
+                if near:
+                    most_similar[first] = max(near, key=lambda option: option[0])
+            merged = {first | second for first, (_, second) in most_similar.items() if most_similar[second][1] == first}
+            if not merged:
+                break
+            clusters = {each for each in clusters if not any(each < whole for whole in merged)} | merged
+        if level <= threshold:
+            return clusters
+        level = max(level - STEP, threshold)

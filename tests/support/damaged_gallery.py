@@ -15,7 +15,6 @@ from familiar.gallery.store.connection import DATABASE, connect
 from familiar.gallery.store.store import Store
 
 _MORE_ROWS = """
-INSERT INTO domains SELECT id, 1 FROM faces WHERE id % 2;
 UPDATE identities SET attributes = '[{"status": "lost", "species": "cat", "location": "Elm Street"}]';
 INSERT OR IGNORE INTO learned_faces SELECT id FROM faces WHERE id % 3 = 0;
 UPDATE photos SET taken_at = '2024-05-01T12:00:00', size_bytes = 9999, attributes = '{"place": "Elm Street"}'

@@ -15,7 +15,7 @@ from support.gallery_writers import read_log
 
 READS = {"read", "state", "stats", "review"}
 WATCH = {"write", "edit", "move_file", "copy", "delete", "step"}
-AUTOMATIC = {"cluster", "enroll", "calibrate", *WATCH}  # no decision about single faces
+AUTOMATIC = {"cluster", "enroll", *WATCH}  # no decision about single faces
 FACE_DECISIONS = {"move", "split", "reject", "confirm", "name", "mark_different", "add_face"}
 SEVERAL_WRITES = {"enroll", *WATCH}
 ALWAYS_WRITE = {"undo", "split", "forget", "forget_photo", "delete_face", "add_face"}

@@ -195,7 +195,7 @@ class LibraryWriter(Writer):
     """Uses the Python API."""
 
     weights: ClassVar[dict[str, int]] = CORRECTIONS | {
-        "answer": 6, "forget": 1, "forget_photo": 2, "calibrate": 1, "read": 14,
+        "answer": 6, "forget": 1, "forget_photo": 2, "read": 14,
     }  # fmt: skip
 
     def __init__(self, task: Task) -> None:
@@ -241,7 +241,7 @@ class CommandWriter(Writer):
     """Uses the command line, in this process."""
 
     weights: ClassVar[dict[str, int]] = CORRECTIONS | {
-        "forget": 1, "forget_photo": 2, "calibrate": 1, "stats": 8, "review": 4,
+        "forget": 1, "forget_photo": 2, "stats": 8, "review": 4,
     }  # fmt: skip
 
     def command(self, name: str, *arguments: object) -> Any:

@@ -11,11 +11,8 @@ import numpy as np
 import pytest
 from starlette.testclient import TestClient
 
-from familiar.core.calibration import Calibration, Threshold
 from familiar.detection.faces import crop_photo
 from familiar.embedding.embedder import Embedder
-from familiar.gallery.same.calibration import GalleryFit, store_own_calibrations
-from familiar.gallery.store.store import Store
 from familiar.web.server import make_app
 from familiar.web.service import Service
 from familiar.web.settings import Settings
@@ -156,19 +153,6 @@ def test_verify_compares_photos_and_identities(client: TestClient, photos: list[
         answer = client.post(f"/api/v1/identities/{identity}/verify", files=sent(photos[0], field="photo"))
         assert answer.json()["same"] is same
     assert client.post("/api/v1/identities/99/verify", files=sent(photos[0], field="photo")).status_code == 404
-
-
-def test_verify_uses_gallery_calibration(client: TestClient, folder: Path, photos: list[Path]):
-    with Store.open(folder) as gallery, gallery.write() as repository:
-        threshold = Threshold(0.2, 0.0, 1.0)
-        fitted = Calibration(threshold, threshold, threshold, 1.0, 0.0, 0.0, 10, 10)
-        store_own_calibrations(repository, {0: GalleryFit(fitted, 0.3, 1.0, 9)})
-    both = [*sent(photos[0], field="first"), *sent(photos[-1], field="second")]
-    answer = client.post("/api/v1/verify", files=both).json()
-    assert (answer["same"], answer["threshold"]) == (True, 0.2)
-    thresholds = client.get("/api/v1/gallery").json()["thresholds"]
-    assert (thresholds["balanced"], thresholds["clustering"], thresholds["fitted_on_gallery"]) == (0.2, 0.3, True)
-    assert thresholds["is_guess"] is False
 
 
 def test_no_face_error_names_uploaded_file(settings: Settings, photos: list[Path]):

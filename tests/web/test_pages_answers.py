@@ -187,24 +187,6 @@ def test_pages_warn_about_uncalibrated_model(
 
 
 @pytest.mark.slow
-def test_model_page_says_that_the_album_calibrated_itself(
-    serving: Callable[..., TestClient], tmp_path: Path, uncalibrated_bundle: Path
-):
-    paths = color_album.draw_album(tmp_path / "drawn", red=5, green=5)
-    with color_album.create_gallery(tmp_path / "plain", uncalibrated_bundle, paths) as gallery:
-        for first, name in ((1, "Rosa"), (6, "Gerd")):
-            split(gallery, list(range(first, first + 5)), name)
-    client = serving(gallery=tmp_path / "plain", models=(uncalibrated_bundle,))
-    model = text_of(client.get("/model"))
-    assert "never calibrated, so the album calibrated itself, on 10 confirmed faces" in model
-    assert "a guess until then" not in model
-    assert text_of(post_compare(client, paths[0], paths[1])).startswith("The same individual")
-    for other, same in ((paths[1], True), (paths[9], False)):
-        both = {"first": paths[0].read_bytes(), "second": other.read_bytes()}
-        assert client.post("/api/v1/verify", files=both).json()["same"] is same
-
-
-@pytest.mark.slow
 def test_api_gives_no_verdict_without_a_calibration(
     serving: Callable[..., TestClient], tmp_path: Path, uncalibrated_bundle: Path, photos: list[Path]
 ):

@@ -5,6 +5,9 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float, Float64
 
+HIGH_PRECISION_FAR = 1e-4
+"""What `high_precision` promises where there are enough pairs to measure it."""
+
 
 @dataclass(frozen=True)
 class Threshold:
@@ -50,6 +53,12 @@ class Calibration:
     pairs_same: int
     pairs_different: int
     target_far: float | None = None
+
+    @staticmethod
+    def fixed(similarity: float) -> "Calibration":
+        """Return a calibration that was not fitted, and of which all thresholds are one similarity in [-1, 1]."""
+        threshold = Threshold(similarity, None, None)
+        return Calibration(threshold, threshold, threshold, None, None, None, 0, 0)
 
     @property
     def fitted(self) -> bool:

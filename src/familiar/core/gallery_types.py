@@ -63,7 +63,7 @@ class SpeciesClustering:
         faces: Number of these faces.
         threshold: Cosine similarity, in [-1, 1], of faces as they are clustered.
         uncertainty: Its standard deviation, if it was estimated from the album; none if the album shows too few
-            individuals, or was calibrated: then it is the calibration's.
+            individuals: then it is the model's.
         false_match_rate: Estimated share, in [0, 1], of the pairs of two individuals that reach it, an upper limit.
         same_photo_pairs: Number of pairs of faces in one photo, which show two individuals: nobody said otherwise.
         same_photo_matches: How many of these reach the threshold all the same.
@@ -74,6 +74,7 @@ class SpeciesClustering:
             than five are confirmed, or what they teach does not help with others.
         learned_gain: By how much that raises the mean average precision, in [-1, 1], of confirmed individuals that are
             left out of what is learned.
+        decided: How the threshold was decided, in one sentence.
     """
 
     species: Text | None
@@ -87,6 +88,7 @@ class SpeciesClustering:
     burst_matches: int
     learned_individuals: int
     learned_gain: float | None
+    decided: str
 
 
 @dataclass(frozen=True)
@@ -96,9 +98,7 @@ class MinSimilarities:
     Attributes:
         clustering: Of the species with most faces.
         by_species: From which on faces are clustered.
-        fitted_on_gallery: Whether they were fitted on this gallery's confirmed faces, not on the model's validation
-            data.
-        is_guess: Whether they are fixed numbers, as neither the model nor this gallery was calibrated.
+        is_guess: Whether they are fixed numbers, as the model was never calibrated and the album shows too little.
     """
 
     high_precision: Similarity
@@ -106,7 +106,6 @@ class MinSimilarities:
     high_recall: Similarity
     clustering: Similarity
     by_species: tuple[SpeciesClustering, ...]
-    fitted_on_gallery: bool
     is_guess: bool
 
 

@@ -7,7 +7,6 @@ from .enroll.photo_writing import WrittenPhoto
 from .gallery import Gallery
 from .review.batches import Batch
 from .review.questions import Question, Remaining
-from .same.calibration import ClusteringSettings, GalleryFit
 from .same.decisions import Decision
 from .search.events import GalleryEvent
 from .search.filters import Filter
@@ -35,7 +34,6 @@ __all__ = [
     "Batch",
     "CheckResult",
     "ClusterResult",
-    "ClusteringSettings",
     "CorrectionResult",
     "Decision",
     "EnrollResult",
@@ -46,7 +44,6 @@ __all__ = [
     "Gallery",
     "GalleryEvent",
     "GalleryFace",
-    "GalleryFit",
     "GalleryStatistics",
     "Hit",
     "IdentityState",

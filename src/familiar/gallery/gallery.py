@@ -49,11 +49,9 @@ from familiar.gallery.review import batches
 from familiar.gallery.review import questions as reviews
 from familiar.gallery.review.batches import Batch
 from familiar.gallery.review.questions import Remaining
-from familiar.gallery.same import album, assignments, decisions
-from familiar.gallery.same import calibration as calibrations
-from familiar.gallery.same.album import load_album
+from familiar.gallery.same import assignments, decisions
+from familiar.gallery.same.album import load_album, species_clusterings
 from familiar.gallery.same.assignments import load_assignments, resolve_face, resolve_identity
-from familiar.gallery.same.calibration import ClusteringSettings, GalleryFit
 from familiar.gallery.search import external_search, listing
 from familiar.gallery.search import search as searches
 from familiar.gallery.search.events import GalleryEvent, list_events
@@ -1495,24 +1493,25 @@ class Gallery(TableSource):
     # --- whether two faces show the same individual -------------------------------------------------------------------
 
     def thresholds(self) -> tuple[SpeciesClustering, ...]:
-        """Return from which similarity on the faces of each species are clustered."""
-        return load_album(self.store).thresholds
+        """Return from which similarity on the faces of each species are clustered, and how that was decided."""
+        return species_clusterings(self.store)
 
     def threshold_is_guess(self) -> bool:
         """Whether faces are clustered from a fixed number on: neither the album nor a calibration tells another."""
-        return album.is_guess(self.store)
+        loaded = load_album(self.store)
+        return loaded.comparisons[loaded.main].is_guess
 
     def main_species(self) -> SpeciesClustering:
         """Return from which similarity on the faces are clustered that there are most of."""
-        return load_album(self.store).main
+        return self.thresholds()[load_album(self.store).main]
 
     def calibration(self, part: int | None = None) -> Calibration:
-        """Return the calibration that is in use, of the gallery or else of its model.
+        """Return what the model's similarities mean within a gallery.
 
         Args:
             part: number of the bundle, from 0; None: the one with most faces.
         """
-        return calibrations.calibration(self.store, self._part(part))
+        return self.space.part_spaces[self._part(part)].gallery_calibration
 
     def calibration_for(self, query: Float32[np.ndarray, " d"]) -> Calibration:
         """Return the calibration of the similarities of a query's embedding.
@@ -1521,37 +1520,10 @@ class Gallery(TableSource):
             query: an embedding by the model.
         """
         query = self.truncate_query(query)
-        return calibrations.calibration_at(self.store, len(query), self.store.faces_at(len(query)).part_of_query(query))
-
-    def clustering(self, part: int | None = None) -> ClusteringSettings:
-        """Return the threshold of clustering by the calibration in use.
-
-        Args:
-            part: as for `calibration`.
-        """
-        return calibrations.clustering_calibration(self.store, self._part(part))
-
-    def species_clustering(self) -> list[tuple[SpeciesClustering, ClusteringSettings]]:
-        """Return the threshold of each species, with the calibration's of its bundle."""
-        loaded = load_album(self.store)
-        return [
-            (threshold, self.clustering(part)) for threshold, part in zip(loaded.thresholds, loaded.parts, strict=True)
-        ]
-
-    def fitted_calibration(self, part: int = 0) -> GalleryFit | None:
-        """Return the calibration that was fitted on confirmed faces, if any.
-
-        Args:
-            part: as for `calibration`.
-        """
-        return calibrations.own_calibration(self.store, part)
-
-    def reset_calibration(self) -> None:
-        """Delete the calibration that was fitted on confirmed faces, so that the model's is used again."""
-        calibrations.reset_calibration(self.store)
+        return self.space.calibration_at(len(query), self.store.faces_at(len(query)).part_of_query(query))
 
     def compare(self, first: Float32[np.ndarray, " d"], second: Float32[np.ndarray, " d"]) -> VerificationResult:
-        """Decide whether two embeddings show the same individual, by the gallery's means and calibration.
+        """Decide whether two embeddings show the same individual, by the gallery's means and its model's calibration.
 
         Args:
             first: an embedding.
@@ -1560,18 +1532,6 @@ class Gallery(TableSource):
         return searches.verify_pair(self.store, first, second)
 
     # --- files and folders --------------------------------------------------------------------------------------------
-
-    def calibrate(self) -> Calibration:
-        """Fit the similarity thresholds and the probability to the confirmed faces.
-
-        Returns:
-            The calibration; with several bundles, that of the species with most faces.
-
-        Raises:
-            FamiliarError: too few faces are confirmed.
-        """
-        calibrations.calibrate(self.store)
-        return self.calibration()
 
     def migrate(
         self, model: Embedder | Models, *, flip: bool = False, on_batch: Callable[[int], None] = lambda _: None
@@ -1736,7 +1696,10 @@ class Gallery(TableSource):
     # ------------------------------------------------------------------------------------------------------------------
 
     def _part(self, part: int | None) -> int:
-        return load_album(self.store).main_part if part is None else part
+        if part is not None:
+            return part
+        loaded = load_album(self.store)
+        return loaded.parts[loaded.main]
 
     def _faces(self, references: Sequence[int | str]) -> list[int]:
         if not references:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from jaxtyping import Bool, Float, Float32, Float64, Int
 
-from familiar.core.calibration import Calibration, Threshold, sigmoid
+from familiar.core.calibration import HIGH_PRECISION_FAR, Calibration, Threshold, sigmoid
 from familiar.core.errors import NothingToMeasure
 from familiar.metrics.pairs import (
     count_all_pairs,
@@ -24,7 +24,6 @@ from familiar.metrics.verification import (
     threshold_above,
 )
 
-HIGH_PRECISION_FAR = 1e-4
 HIGH_RECALL_TAR = 0.95
 COLLECTIONS_FAR = 3e-3  # collections differ too much from each other for promises of lower rates
 # Similarities of the article on the mobile pet embedder, section 6.3. A threshold does not transfer between models, so

@@ -9,10 +9,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Float16, Float32, Int32, Int64, UInt16, UInt64
+from jaxtyping import Float32, Int32, Int64, UInt16, UInt64
 
 from familiar.core.blockwise import blocks, map_blocks
 from familiar.core.cpu import one_thread_per_product
+from familiar.neighbors.rounds import Rows
 
 NPROBE = 64  # groups that a query searches, about
 NO_SIMILARITY = -2.0  # below every similarity
@@ -23,8 +24,6 @@ _SAMPLE_PER_CENTROID = 32  # rows that k-means learns from
 _SIMILARITY_BATCH = 1 << 22  # similarities computed at once
 _MAX_CANDIDATES = 1 << 23  # kept before the worst are dropped: 64 MB
 _COPIED_ROWS = 1 << 18
-
-Rows = Float32[np.ndarray, "n d"] | Float16[np.ndarray, "n d"]
 
 
 @dataclass(frozen=True, eq=False)

@@ -29,12 +29,6 @@ def distinct_row_ids(embeddings: Float32[np.ndarray, "n d"]) -> Int64[np.ndarray
     return dense_ranks(first, rank_among_tied)
 
 
-def sorted_unique(numbers: Int64[np.ndarray, " n"]) -> Int64[np.ndarray, " fewer"]:
-    """Sort and drop duplicates, several times as fast as np.unique, which hashes."""
-    ordered = np.sort(numbers)
-    return ordered[np.concatenate([ordered[:1] == ordered[:1], ordered[1:] != ordered[:-1]])]
-
-
 def sum_by_label(rows: Float[np.ndarray, "n d"], labels: Int64[np.ndarray, " n"]) -> Float[np.ndarray, "g d"]:
     """Sum the rows of each label, in their order; many times as fast as np.add.reduceat for short runs.
 

@@ -1,92 +1,153 @@
-"""Agglomerative clustering of millions of unit vectors in rounds.
+"""Agglomerative clustering of unit vectors in rounds, which is fast from a hundred of them to millions.
 
-In a round every cluster merges with the one that is most similar to it, if that is similar enough, instead of only the
-most similar pair of all; the required similarity falls from round to round (sub-cluster components: Monath et al. 2021,
-"Scalable Hierarchical Agglomerative Clustering"). Every step is one operation on whole columns, which may be maps of
-files. Similarities are those of `clustering.cluster`: size-penalized cosines of mean vectors.
+In a round, any two clusters that are each other's most similar ones merge if they are similar enough; the required
+similarity falls from round to round (reciprocal nearest neighbors: Murtagh 1983; falling thresholds: Monath et al.
+2021, arXiv 2010.11821). No constraint can be broken in between, as a cluster takes part in one merge of a round at
+most. Every step is one operation on whole columns, which may be maps of files.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Bool, Float32, Int32, UInt64
+from jaxtyping import Bool, Float, Float16, Float32, Float64, Int, Int32, Int64, UInt64
 
-from familiar.core.blockwise import blocks, map_blocks
-from familiar.neighbors.clustering import size_penalized_cosine
-from familiar.neighbors.inverted_file import Rows
+from familiar.core.blockwise import map_blocks
+from familiar.neighbors.labels import sum_by_label
+
+Rows = Float16[np.ndarray, "_ d"] | Float32[np.ndarray, "_ d"] | Float64[np.ndarray, "_ d"]
 
 STEP = 0.05
 """Pairs above 1 - .05 merge first, then those above 1 - .1 and so on: what is certain makes the means that decide."""
-MARGIN = 0.1
-"""Pairs that are less similar than the threshold by more are forgotten."""
+# Both chosen on cats, ORL and LFW (docs/explanation/clustering.md).
+SIZE_PENALTY = 0.15
+"""Penalty per doubling of the smaller cluster's size: at a cosine of one half, a quarter of it is subtracted."""
+SATURATION_SIZE = 16
+"""Size from which on the penalty no longer grows."""
 _COMPARED_PAIRS = 1 << 12
 _KEY_STEPS = (1 << 31) - 1  # quantization steps of a similarity from -1 to 1
+_LOW_BITS = np.uint64(0xFFFFFFFF)
+_HALF = np.uint64(32)
+
+
+def size_penalized_cosine(cosine: Float[np.ndarray, " g"], smaller: Int[np.ndarray, " g"]) -> Float[np.ndarray, " g"]:
+    """Lower the cosine of two cluster means by the size of the smaller cluster.
+
+    `c - 0.15 log2(min(smaller, 16)) max(c, 0) (1 - c)`. The mean of many rows has less noise, so the means of two
+    halves of one individual are more similar than two single rows, and more similarity is required of them.
+    Unchanged are the cosine of two single rows, and cosines that leave no doubt: 0 or less, and 1.
+
+    Args:
+        cosine: of the two means, in [-1, 1].
+        smaller: number of rows of the smaller cluster, at least 1.
+
+    Returns:
+        Similarities in [-1, 1] in the dtype of `cosine`; they rise with the cosine and fall with the size.
+    """
+    doublings = np.log2(np.minimum(smaller, SATURATION_SIZE))
+    return (cosine - SIZE_PENALTY * doublings * np.maximum(cosine, 0.0) * (1.0 - cosine)).astype(cosine.dtype)
+
+
+@dataclass(frozen=True, eq=False)
+class Pairs:
+    """Pairs of different clusters, each once.
+
+    Attributes:
+        first: has the lower number.
+        second: has the higher.
+    """
+
+    first: Int32[np.ndarray, " p"]
+    second: Int32[np.ndarray, " p"]
+
+    @staticmethod
+    def distinct(first: Int[np.ndarray, " p"], second: Int[np.ndarray, " p"]) -> "Pairs":
+        """Order pairs, and drop repeated ones and those of a cluster with itself."""
+        different = first != second
+        first, second = first[different].astype(np.int32), second[different].astype(np.int32)
+        return Pairs.from_keys(Pairs(np.minimum(first, second), np.maximum(first, second)).keys())
+
+    @staticmethod
+    def from_keys(keys: UInt64[np.ndarray, " k"]) -> "Pairs":
+        """Return the pairs that have some `keys`, each once. The keys are sorted in place."""
+        keys.sort()
+        keys = keys[np.concatenate([[True], keys[1:] != keys[:-1]])] if len(keys) else keys
+        return Pairs((keys >> _HALF).astype(np.int32), (keys & _LOW_BITS).astype(np.int32))
+
+    def keys(self) -> UInt64[np.ndarray, " p"]:
+        """Return a number for each pair."""
+        return self.first.astype(np.uint64) << _HALF | self.second.astype(np.uint64)
+
+    def __getitem__(self, chosen: Bool[np.ndarray, " p"]) -> "Pairs":
+        return Pairs(self.first[chosen], self.second[chosen])
+
+    def __add__(self, others: "Pairs") -> "Pairs":
+        return Pairs(np.concatenate([self.first, others.first]), np.concatenate([self.second, others.second]))
 
 
 @dataclass(eq=False)
 class Clusters:
-    """A partition of items into clusters, each identified by one of its items.
+    """A partition of items into numbered clusters.
 
     Attributes:
-        cluster: of each item.
+        initial: the cluster that each item starts in.
         directions: of each cluster's sum of rows, of unit length; those of absorbed clusters are out of date.
         lengths: of each cluster's sum.
         sizes: how many rows each cluster has; 0 for absorbed ones.
+        absorbed_by: the cluster that each became part of first; itself: it still exists.
     """
 
-    cluster: Int32[np.ndarray, " n"]
+    initial: Int64[np.ndarray, " n"]
     directions: Rows
-    lengths: Float32[np.ndarray, " n"]
-    sizes: Int32[np.ndarray, " n"]
+    lengths: Float[np.ndarray, " g"]
+    sizes: Int32[np.ndarray, " g"]
+    absorbed_by: Int32[np.ndarray, " g"]
 
     @staticmethod
-    def from_rows(rows: Rows) -> "Clusters":
-        """Return clusters of one row each; `rows` are overwritten as clusters merge."""
-        count = len(rows)
-        return Clusters(np.arange(count, dtype=np.int32), rows, np.ones(count, np.float32), np.ones(count, np.int32))
+    def from_rows(rows: Rows, initial: Int64[np.ndarray, " n"] | None = None) -> "Clusters":
+        """Return clusters of one row each, or as `initial` numbers them, from 0 on without gaps.
+
+        Args:
+            rows: unit rows, overwritten as clusters merge if `initial` is None.
+            initial: the cluster of each row.
+        """
+        if initial is None:
+            initial, sizes = np.arange(len(rows)), np.ones(len(rows), np.int32)
+            directions, lengths = rows, np.ones(len(rows), np.result_type(rows.dtype, np.float32))
+        else:
+            sums, sizes = sum_by_label(rows, initial), np.bincount(initial).astype(np.int32)
+            lengths = _lengths(sums)
+            directions = sums / lengths[:, None]
+        return Clusters(initial, directions, lengths, sizes, np.arange(len(sizes), dtype=np.int32))
 
     def __len__(self) -> int:
         return int(np.count_nonzero(self.sizes))
 
-    def merge(self, became: Int32[np.ndarray, " n"]) -> Int32[np.ndarray, " m"]:
-        """Merge clusters.
+    def cluster(self) -> Int64[np.ndarray, " n"]:
+        """Return the cluster of each item."""
+        became = self.absorbed_by
+        while not np.array_equal(became[became], became):
+            became = became[became]
+        return became[self.initial].astype(np.int64)
 
-        Args:
-            became: of each cluster, the one that it becomes part of; itself: it stays.
+    def merge(self, survivors: Int32[np.ndarray, " m"], absorbed: Int32[np.ndarray, " m"]) -> None:
+        """Merge pairs of clusters, none of which is in two of the pairs."""
+        sums = sum(
+            self.directions[each].astype(self.lengths.dtype, copy=False) * self.lengths[each, None]
+            for each in (survivors, absorbed)
+        )
+        lengths = _lengths(sums)
+        self.directions[survivors], self.lengths[survivors] = sums / lengths[:, None], lengths
+        self.sizes[survivors] += self.sizes[absorbed]
+        self.sizes[absorbed] = 0
+        self.absorbed_by[absorbed] = survivors
 
-        Returns:
-            Those that merged, survivors included.
-        """
-        moved = np.flatnonzero(became != np.arange(len(became), dtype=np.int32))
-        changed = np.union1d(moved, became[moved]).astype(np.int32)
-        self._sum(changed, became[changed])
-        self.cluster = became[self.cluster]
-        return changed
-
-    def _sum(self, merged: Int32[np.ndarray, " m"], into: Int32[np.ndarray, " m"]) -> None:
-        order = np.argsort(into, kind="stable")
-        merged = merged[order]
-        survivors, starts = np.unique(into[order], return_index=True)
-        ends = np.append(starts[1:], len(merged))
-        for part in blocks(len(survivors), 1, _COMPARED_PAIRS):
-            rows = merged[starts[part.start] : ends[part][-1]]
-            weighted = self.directions[rows].astype(np.float32) * self.lengths[rows, None]
-            sums = np.add.reduceat(weighted, starts[part] - starts[part.start])
-            lengths = np.maximum(np.linalg.norm(sums, axis=1), np.finfo(np.float32).tiny)
-            self.directions[survivors[part]] = sums / lengths[:, None]
-            self.lengths[survivors[part]] = lengths
-        sizes = np.add.reduceat(self.sizes[merged], starts)
-        self.sizes[merged] = 0
-        self.sizes[survivors] = sizes
-
-    def similarity(self, pairs: "Pairs") -> Float32[np.ndarray, " p"]:
-        """Compare pairs of clusters."""
+    def similarity(self, pairs: Pairs) -> Float32[np.ndarray, " p"]:
+        """Compare pairs of clusters. Rounded to float32, so that equal similarities tie exactly."""
         similarity = np.empty(len(pairs.first), np.float32)
 
         def compare(part: slice) -> None:
             first, second = pairs.first[part], pairs.second[part]
-            left, right = (self.directions[each].astype(np.float32, copy=False) for each in (first, second))
+            left, right = (self.directions[each].astype(self.lengths.dtype, copy=False) for each in (first, second))
             cosine = np.einsum("pd,pd->p", left, right)
             smaller = np.minimum(self.sizes[first], self.sizes[second])
             similarity[part] = np.clip(size_penalized_cosine(cosine, smaller), -1.0, 1.0)
@@ -95,112 +156,105 @@ class Clusters:
         return similarity
 
 
-@dataclass(frozen=True, eq=False)
-class Pairs:
-    """Pairs of different clusters, each once.
+def _lengths(sums: Float[np.ndarray, "g d"]) -> Float[np.ndarray, " g"]:
+    return np.maximum(np.linalg.norm(sums, axis=1), np.finfo(sums.dtype).tiny)
 
-    Attributes:
-        first: has the lower identifier.
-        second: has the higher.
+
+class CannotLinks:
+    """Clusters that must not merge.
+
+    Args:
+        locked: of each cluster, whether it is one of those of which no two may merge.
+        pairs: of clusters that may not merge.
     """
 
-    first: Int32[np.ndarray, " p"]
-    second: Int32[np.ndarray, " p"]
+    def __init__(self, locked: Bool[np.ndarray, " g"], pairs: Int[np.ndarray, "p 2"]) -> None:
+        self._locked = locked
+        self._pairs = Pairs.distinct(*pairs.T)
 
-    @staticmethod
-    def distinct(first: Int32[np.ndarray, " p"], second: Int32[np.ndarray, " p"]) -> "Pairs":
-        """Order pairs, and drop repeated ones and those of a cluster with itself."""
-        different = first != second
-        first, second = first[different], second[different]
-        return Pairs.from_keys(Pairs(np.minimum(first, second), np.maximum(first, second)).keys())
+    def allow(self, pairs: Pairs) -> Bool[np.ndarray, " p"]:
+        """Tell which pairs of clusters may merge."""
+        allowed = ~(self._locked[pairs.first] & self._locked[pairs.second])
+        if len(self._pairs.first):
+            allowed &= ~np.isin(pairs.keys(), self._pairs.keys())
+        return allowed
 
-    @staticmethod
-    def from_keys(keys: UInt64[np.ndarray, " k"]) -> "Pairs":
-        """Return the pairs that have some `keys`, each once. The keys are sorted in place."""
-        keys.sort()
-        keys = keys[np.concatenate([[True], keys[1:] != keys[:-1]])] if len(keys) else keys
-        return Pairs((keys >> np.uint64(32)).astype(np.int32), (keys & np.uint64(0xFFFFFFFF)).astype(np.int32))
-
-    def keys(self) -> UInt64[np.ndarray, " p"]:
-        """Return a number for each pair."""
-        return self.first.astype(np.uint64) << np.uint64(32) | self.second.astype(np.uint64)
-
-    def __getitem__(self, chosen: Bool[np.ndarray, " p"]) -> "Pairs":
-        return Pairs(self.first[chosen], self.second[chosen])
+    def merge(self, became: Int32[np.ndarray, " g"], absorbed: Int32[np.ndarray, " m"]) -> None:
+        """Apply what holds for absorbed clusters to those that they became part of."""
+        self._locked[became[absorbed]] |= self._locked[absorbed]
+        if len(self._pairs.first):
+            self._pairs = Pairs.distinct(became[self._pairs.first], became[self._pairs.second])
 
 
-def merge_in_rounds(clusters: Clusters, pairs: Pairs, threshold: float) -> None:
-    """Merge clusters until no pair that is known reaches the threshold.
+class Rounds:
+    """Merges clusters, down to lower and lower thresholds.
 
     Args:
         clusters: changed in place.
         pairs: of clusters that are compared; so are, once they have merged, those that they became part of.
-        threshold: similarity in [-1, 1].
+        cannot_link: changed in place; None: all may merge.
+        floor: pairs that are less similar are forgotten.
     """
-    floor = threshold - MARGIN
-    similarity = clusters.similarity(pairs)
-    known = similarity >= floor
-    pairs, similarity = pairs[known], similarity[known]
-    for step in _descending_to(threshold):
-        while (became := _follow_nearest(pairs, similarity, step, len(clusters.sizes))) is not None:
-            merged = clusters.merge(became)
-            pairs, similarity = _after_merging(clusters, pairs, similarity, became, merged, floor)
+
+    def __init__(
+        self, clusters: Clusters, pairs: Pairs, cannot_link: CannotLinks | None = None, floor: float = -1.0
+    ) -> None:
+        self._clusters, self._cannot_link, self._floor = clusters, cannot_link, floor
+        self._became = np.arange(len(clusters.sizes), dtype=np.int32)
+        self._has_changed = np.zeros(len(clusters.sizes), np.bool_)
+        self._pairs, self._similarity = self._known(pairs)
+        self._level = 1.0
+
+    def merge_down_to(self, threshold: float) -> None:
+        """Merge until no two clusters that are compared reach the threshold, in [-1, 1]."""
+        while self._level > threshold:
+            self._level = max(self._level - STEP, threshold)
+            self._merge_at(self._level)
+        self._merge_at(threshold)
+
+    def _merge_at(self, level: float) -> None:
+        while True:
+            near = self._similarity >= level
+            if not near.any():
+                return
+            survivors, absorbed = _nearest_to_each_other(self._pairs[near], self._similarity[near])
+            self._clusters.merge(survivors, absorbed)
+            self._became[absorbed] = survivors
+            if self._cannot_link is not None:
+                self._cannot_link.merge(self._became, absorbed)
+            self._compare_again(survivors, absorbed)
+
+    def _compare_again(self, survivors: Int32[np.ndarray, " m"], absorbed: Int32[np.ndarray, " m"]) -> None:
+        for merged in (survivors, absorbed):
+            self._has_changed[merged] = True
+        changed = self._has_changed[self._pairs.first] | self._has_changed[self._pairs.second]
+        for merged in (survivors, absorbed):
+            self._has_changed[merged] = False
+        moved, rest = self._pairs[changed], ~changed
+        pairs, similarity = self._known(Pairs.distinct(self._became[moved.first], self._became[moved.second]))
+        self._pairs = self._pairs[rest] + pairs
+        self._similarity = np.concatenate([self._similarity[rest], similarity])
+
+    def _known(self, pairs: Pairs) -> tuple[Pairs, Float32[np.ndarray, " p"]]:
+        """Compare the pairs that may merge, and drop those that are not similar enough."""
+        if self._cannot_link is not None:
+            pairs = pairs[self._cannot_link.allow(pairs)]
+        similarity = self._clusters.similarity(pairs)
+        known = similarity >= self._floor
+        return pairs[known], similarity[known]
 
 
-def _descending_to(threshold: float) -> Iterator[float]:
-    step = 1.0 - STEP
-    while step > threshold:
-        yield step
-        step -= STEP
-    yield threshold
-
-
-def _follow_nearest(
-    pairs: Pairs, similarity: Float32[np.ndarray, " p"], threshold: float, count: int
-) -> Int32[np.ndarray, " n"] | None:
-    """Return for each cluster the one it becomes part of: the end of the chain of most similar clusters.
-
-    Only pairs similar by `threshold` or more count. None: there is no such pair.
-    """
-    near = similarity >= threshold
-    if not near.any():
-        return None
-    first, second = pairs.first[near], pairs.second[near]
-    # Similarity in the upper bits; below it the number of the pair: no two are equal, so chains end in a pair of which
-    # each is the most similar of the other.
-    keys = ((similarity[near].astype(np.float64) + 1) / 2 * _KEY_STEPS).astype(np.uint64) << np.uint64(32)
-    keys |= np.arange(1, len(keys) + 1, dtype=np.uint64)
-    best: UInt64[np.ndarray, " n"] = np.zeros(count, np.uint64)
+def _nearest_to_each_other(
+    pairs: Pairs, similarity: Float32[np.ndarray, " p"]
+) -> tuple[Int32[np.ndarray, " m"], Int32[np.ndarray, " m"]]:
+    """Return the pairs of clusters that are each other's most similar ones; of equal pairs the first counts."""
+    # Similarity in the upper bits; below it the number of the pair, so that no two are equal.
+    keys = ((similarity.astype(np.float64) + 1) / 2 * _KEY_STEPS).astype(np.uint64) << _HALF
+    keys |= np.arange(len(keys), 0, -1, dtype=np.uint64)
+    clusters, index = np.unique(np.concatenate([pairs.first, pairs.second]), return_inverse=True)
+    first, second = index.reshape(2, -1)
+    best = np.zeros(len(clusters), np.uint64)
     np.maximum.at(best, first, keys)
     np.maximum.at(best, second, keys)
-    became = np.arange(count, dtype=np.int32)
-    linked = np.flatnonzero(best)
-    pair = (best[linked] & np.uint64(0xFFFFFFFF)).astype(np.int64) - 1
-    became[linked] = first[pair] + second[pair] - linked
-    ends = linked[(became[became[linked]] == linked) & (became[linked] > linked)]
-    became[ends] = ends
-    while not np.array_equal(became[became[linked]], became[linked]):
-        became[linked] = became[became[linked]]
-    return became
-
-
-def _after_merging(
-    clusters: Clusters,
-    pairs: Pairs,
-    similarity: Float32[np.ndarray, " p"],
-    became: Int32[np.ndarray, " n"],
-    merged: Int32[np.ndarray, " m"],
-    floor: float,
-) -> tuple[Pairs, Float32[np.ndarray, " r"]]:
-    """Return the pairs between the clusters of now, and how similar they are."""
-    is_merged = np.zeros(len(became), bool)
-    is_merged[merged] = True
-    changed = is_merged[pairs.first] | is_merged[pairs.second]
-    compared = Pairs.distinct(became[pairs.first[changed]], became[pairs.second[changed]])
-    compared_similarity = clusters.similarity(compared)
-    known = compared_similarity >= floor
-    compared, unchanged = compared[known], pairs[~changed]
-    return (
-        Pairs(np.concatenate([unchanged.first, compared.first]), np.concatenate([unchanged.second, compared.second])),
-        np.concatenate([similarity[~changed], compared_similarity[known]]),
-    )
+    nearest = np.flatnonzero((best[first] == keys) & (best[second] == keys))
+    return clusters[first[nearest]], clusters[second[nearest]]

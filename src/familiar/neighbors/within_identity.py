@@ -10,8 +10,8 @@ import numpy as np
 from jaxtyping import Bool, Float, Float32, Float64, Int64
 
 from familiar.core.vectors import normalize
-from familiar.neighbors.album import AlbumWhitening, InverseRoot, inverse_root
 from familiar.neighbors.labels import sum_by_label
+from familiar.neighbors.whitening import InverseRoot, Whitening, inverse_root
 
 # Both chosen on cats23, dogs29, ORL and LFW's peopleDevTrain (docs/explanation/clustering.md).
 MEASURED_SHARE = 0.3
@@ -45,8 +45,8 @@ class Gain:
 
 
 def sharpen(
-    whitening: AlbumWhitening, embeddings: Float[np.ndarray, "n d"], identities: Int64[np.ndarray, " n"]
-) -> AlbumWhitening:
+    whitening: Whitening, embeddings: Float[np.ndarray, "n d"], identities: Int64[np.ndarray, " n"]
+) -> Whitening:
     """Damp the directions in which photos of one individual differ most.
 
     With W the covariance of whitened rows around the mean of their individual, whitened rows are multiplied by
@@ -61,7 +61,7 @@ def sharpen(
         The album's whitening and that in one; the album's own if no two faces of one individual differ.
     """
     damping = _damping(whitening.apply(embeddings), identities)
-    return whitening if damping is None else AlbumWhitening(whitening.mean, damping.multiply(whitening.matrix))
+    return whitening if damping is None else Whitening(whitening.mean, damping.multiply(whitening.matrix))
 
 
 def _damping(rows: Float32[np.ndarray, "n d"], identities: Int64[np.ndarray, " n"]) -> InverseRoot | None:
@@ -73,7 +73,7 @@ def _damping(rows: Float32[np.ndarray, "n d"], identities: Int64[np.ndarray, " n
 
 
 def cross_validate(
-    whitening: AlbumWhitening,
+    whitening: Whitening,
     embeddings: Float32[np.ndarray, "n d"],
     identities: Int64[np.ndarray, " n"],
     confirmed: Bool[np.ndarray, " n"],

@@ -12,7 +12,7 @@ from familiar.core.errors import BadDataset, CannotWrite, SpaceMismatch
 from familiar.embedding.embedder import Embedder
 from familiar.integrations.ray.clusters import NO_CLUSTER, cluster_parts
 from familiar.metrics.clustering import contingency
-from familiar.neighbors.large_clustering import LargeClustering
+from familiar.neighbors import LargeAlbum
 from support.embedded_faces import write_faces
 
 
@@ -54,7 +54,7 @@ def test_each_species_is_clustered_by_itself(
 
 def test_the_last_share_writes(model: Embedder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("familiar.neighbors.large_album.MAX_IN_MEMORY", 0)
-    monkeypatch.setattr("familiar.neighbors.large_clustering.BATCH_ROWS", 50)
+    monkeypatch.setattr("familiar.neighbors.large_album.BATCH_ROWS", 50)
     true = write_faces(tmp_path / "faces", model)
     output = tmp_path / "clusters.parquet"
     for share in range(3):
@@ -65,17 +65,17 @@ def test_the_last_share_writes(model: Embedder, tmp_path: Path, monkeypatch: pyt
 
 def test_shares_that_end_at_the_same_time_write_once(model: Embedder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("familiar.neighbors.large_album.MAX_IN_MEMORY", 0)
-    monkeypatch.setattr("familiar.neighbors.large_clustering.BATCH_ROWS", 50)
+    monkeypatch.setattr("familiar.neighbors.large_album.BATCH_ROWS", 50)
     true = write_faces(tmp_path / "faces", model)
     output, both_done = tmp_path / "clusters.parquet", threading.Barrier(2)
-    search = LargeClustering.search
+    search = LargeAlbum.search
 
-    def search_until_both_are_done(self: LargeClustering, share: int, shares: int) -> bool:
+    def search_until_both_are_done(self: LargeAlbum, share: int, shares: int) -> bool:
         search(self, share, shares)
         both_done.wait(60)
         return search(self, share, shares)
 
-    monkeypatch.setattr(LargeClustering, "search", search_until_both_are_done)
+    monkeypatch.setattr(LargeAlbum, "search", search_until_both_are_done)
     with ThreadPoolExecutor(2) as pool:
         running = [pool.submit(cluster_parts, tmp_path / "faces", model, output, share=k, shares=2) for k in range(2)]
         results = [each.result() for each in running]
@@ -88,7 +88,7 @@ def test_a_repeated_command_searches_again_only_if_the_faces_have_changed(
     model: Embedder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr("familiar.neighbors.large_album.MAX_IN_MEMORY", 0)
-    monkeypatch.setattr("familiar.neighbors.large_clustering.BATCH_ROWS", 50)
+    monkeypatch.setattr("familiar.neighbors.large_album.BATCH_ROWS", 50)
     faces, output = tmp_path / "faces", tmp_path / "clusters.parquet"
     write_faces(faces, model, people=30)
     assert cluster_parts(faces, model, output, share=0, shares=2) is None

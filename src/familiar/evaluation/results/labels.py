@@ -134,7 +134,6 @@ LABELS: dict[str, Label] = {  # by the path of a figure, or the end of it
     "purity": Label("purity", "photos of their cluster's most frequent identity", "share"),
     "f": Label("F", format="share"),
     "groups": Label("groups found", format="count"),
-    "domain_shift": Label("domain shift", "0: the domain the bundle was made for; 1: a quite different one", "share"),
     "violation_rate": Label(
         "violation rate",
         "triplets whose negative is at least as close as the positive",

@@ -7,24 +7,20 @@ from familiar.core.errors import NothingToMeasure
 from familiar.evaluation.context import SEED, EvaluationContext, SuiteResult, resample_metrics
 from familiar.evaluation.results.figures import make_figures
 from familiar.metrics.clustering import Contingency, ami, ari, contingency, kmeans_groups, nmi, purity
-from familiar.neighbors.clustering import cluster
-from familiar.neighbors.whitening import domain_shift, whiten_to_domain
+from familiar.neighbors.comparison import Comparison
 
-MIN_WHITENING_IDENTITIES = 8  # what photos of fewer identities have in common is not what their whole domain has
-MAX_THRESHOLD_REDUCTION = 0.4  # share of the threshold, in a wholly foreign domain, where whitening lowers similarities
 MAX_KMEANS_PHOTOS = 20_000  # with thousands of clusters its time grows with the square of the photos
 
 
 def clustering(context: EvaluationContext) -> SuiteResult:
-    """Measure k-means with the true number of clusters (`kmeans`) and clustering at a threshold (`groups`).
+    """Measure k-means with the true number of clusters (`kmeans`) and clustering without it, as a gallery does it.
 
-    The threshold is a similarity of the bundle. For photos unlike those the bundle was made for, the embeddings are
-    whitened and the threshold is lowered. With several bundles, the photos of each species are clustered
-    apart, by the threshold of its bundle.
+    The faces tell how they are compared, and from which similarity on (`neighbors.Comparison`); so few that they do not
+    are compared by the bundle's calibration. With several bundles, the photos of each species are clustered apart.
     """
     if len(context.table.names) < 2:
         raise NothingToMeasure("clustering: needs photos of two identities or more")
-    assignments, threshold, source, shift = _group_photos(context)
+    assignments, threshold, source = _group_photos(context)
     table = contingency(context.labels, assignments)
     identities = np.arange(len(table.identity_sizes))
     replicates = resample_metrics(
@@ -37,7 +33,6 @@ def clustering(context: EvaluationContext) -> SuiteResult:
     groups = {
         "threshold": threshold,
         "threshold_source": source,
-        "domain_shift": shift,
         "groups": len(table.group_sizes),
         "identities": len(context.table.names),
         **_agreement(context.labels, assignments),
@@ -47,34 +42,22 @@ def clustering(context: EvaluationContext) -> SuiteResult:
     return SuiteResult(make_figures({"kmeans": _kmeans(context), "groups": groups}, replicates), replicates)
 
 
-def _group_photos(context: EvaluationContext) -> tuple[Int64[np.ndarray, " n"], float | None, str, float | None]:
-    """Return the cluster of each photo, the threshold, its source and the domain shift (None: of several bundles)."""
+def _group_photos(context: EvaluationContext) -> tuple[Int64[np.ndarray, " n"], float | None, str]:
+    """Return the cluster of each photo, the threshold (None: of several bundles), and how it was decided."""
     if len(context.model.bundles) == 1:
         return _group_by_bundle(context)
     groups, sources, count = np.empty(len(context.table), np.int64), list[str](), 0
     for species, rows in context.rows_by_species(np.arange(len(context.table))).items():
-        assignments, threshold, source, _ = _group_by_bundle(context.select_species(species))
+        assignments, _, source = _group_by_bundle(context.select_species(species))
         groups[rows] = assignments + count
         count += int(assignments.max()) + 1
-        sources.append(f"{species} {threshold:.3f}, {source}")
-    return groups, None, "; ".join(sources), None
+        sources.append(f"{species}: {source}")
+    return groups, None, "; ".join(sources)
 
 
-def _group_by_bundle(context: EvaluationContext) -> tuple[Int64[np.ndarray, " n"], float, str, float]:
-    threshold, source = _threshold(context)
-    shift = domain_shift(context.embeddings)
-    embeddings = context.embeddings
-    if len(context.table.names) >= MIN_WHITENING_IDENTITIES:
-        embeddings, threshold = whiten_to_domain(embeddings), threshold * (1 - MAX_THRESHOLD_REDUCTION * shift)
-        source += ", lowered by the domain shift of these photos" if shift else ""
-    return cluster(embeddings, threshold), threshold, source, shift
-
-
-def _threshold(context: EvaluationContext) -> tuple[float, str]:
-    """Return the bundle's high-precision threshold, since one wrong pair merges whole clusters, and its source."""
-    calibration = context.calibration
-    source = "the bundle's high-precision threshold" if calibration.fitted else "a fixed one, without calibration"
-    return calibration.high_precision.similarity, source
+def _group_by_bundle(context: EvaluationContext) -> tuple[Int64[np.ndarray, " n"], float, str]:
+    comparison = Comparison.measure(context.embeddings, context.calibration)
+    return comparison.cluster(context.embeddings), comparison.threshold, comparison.sentence
 
 
 def _kmeans(context: EvaluationContext) -> dict[str, float]:

@@ -5,9 +5,6 @@ New faces join these identities or one another. `rebuild` releases the faces tha
 placed by the user.
 """
 
-from collections.abc import Sequence
-from dataclasses import replace
-
 import numpy as np
 from jaxtyping import Bool, Int64
 
@@ -19,14 +16,10 @@ from familiar.gallery.same.constraints import build_constraints
 from familiar.gallery.same.decisions import decision
 from familiar.gallery.store.repository import Repository
 from familiar.gallery.store.store import Store
-from familiar.neighbors.album import MIN_QUALITY
+from familiar.neighbors import clustering
 from familiar.neighbors.brute_force import search
-from familiar.neighbors.constraints import restrict_constraints
-from familiar.neighbors.domains import IN_DOMAIN, cluster_by_domain, extend_domains, whiten_by_domain
-from familiar.neighbors.knn_graph import SearchedRows
-from familiar.neighbors.purity import split_mixed
+from familiar.neighbors.comparison import MIN_QUALITY
 
-_MAX_ITERATIONS = 5  # of clustering until nothing changes
 _NEIGHBORS = 60  # nearest faces whose identities a released face might join
 
 
@@ -71,54 +64,34 @@ def recluster(
     """
     assignments = load_assignments(store)
     album = load_album(store)
-    compared = album.comparable(assignments.domain)
     free_mask = np.isin(assignments.faces.ids, released)
     unassigned = np.flatnonzero((assignments.identity == UNASSIGNED) & ~free_mask)
     for identity in changed_identities:
         members = assignments.rows_of_identity(identity)
-        for kind in np.unique(compared.kind[members]):
-            same_kind = members[compared.kind[members] == kind]
-            mean = compared.embeddings[same_kind].mean(axis=0)
-            candidates = unassigned[compared.kind[unassigned] == kind]
-            min_product = np.linalg.norm(mean) * compared.thresholds[same_kind[0]]
-            free_mask[candidates[compared.embeddings[candidates] @ mean >= min_product]] = True
+        for species in np.unique(album.species[members]):
+            mean = album.rows[members[album.species[members] == species]].mean(axis=0)
+            candidates = unassigned[album.species[unassigned] == species]
+            min_product = np.linalg.norm(mean) * album.comparisons[species].threshold
+            free_mask[candidates[album.rows[candidates] @ mean >= min_product]] = True
     rows = np.flatnonzero(free_mask)
     if not len(rows):
-        return write_plan(repository, Plan(assignments, assignments.identity, assignments.domain, album))
+        return write_plan(repository, Plan(assignments, assignments.identity, album))
     neighbors, _ = search(album.rows, queries=album.rows[rows], k=min(_NEIGHBORS, len(album.rows)))
     nearby = {*changed_identities, *np.unique(assignments.identity[neighbors]).tolist()} - {UNASSIGNED}
     subset_mask = free_mask | np.isin(assignments.identity, list(nearby))
     fixed_identity = np.where(free_mask, UNASSIGNED, assignments.identity)
-    searched = [None] * len(album.thresholds)
-    plan = _compute_plan(
-        store, assignments, album, fixed_identity, subset_mask, int(assignments.faces.ids[-1]), searched
-    )
-    return write_plan(repository, plan)
+    return write_plan(repository, _compute_plan(store, assignments, album, fixed_identity, subset_mask))
 
 
 def _plan(store: Store, threshold: float | None, rebuild: bool) -> Plan:
-    with store.read() as repository:  # one snapshot: all have the same faces
+    with store.read():  # one snapshot: all have the same faces
         assignments = load_assignments(store)
         album = load_album(store) if threshold is None else album_at(assignments.faces, threshold)
-        last_clustered_face = repository.settings.last_clustered_face()
     fixed_identity = assignments.identity.copy()
     if rebuild:
         is_named = np.isin(assignments.identity, np.array(list(assignments.names), np.int64))
         fixed_identity[~is_named & ~assignments.by_user] = UNASSIGNED
-        domain = np.where(fixed_identity == UNASSIGNED, IN_DOMAIN, assignments.domain)
-        assignments, last_clustered_face = replace(assignments, domain=domain), 0
-    all_faces = np.ones(len(fixed_identity), np.bool_)
-    searched = tuple(SearchedRows() for _ in album.thresholds)
-    plan = _compute_plan(store, assignments, album, fixed_identity, all_faces, last_clustered_face, searched)
-    last_face = int(assignments.faces.ids.max(initial=0))
-    for _ in range(_MAX_ITERATIONS):
-        # Large clusters compare only with their nearest candidates, so another pass may assign one more face.
-        planned = replace(assignments, identity=plan.identity, domain=plan.domain)
-        next_plan = _compute_plan(store, planned, album, plan.identity, all_faces, last_face, searched)
-        if (next_plan.identity == plan.identity).all():
-            break
-        plan = replace(next_plan, assignments=plan.assignments)
-    return plan
+    return _compute_plan(store, assignments, album, fixed_identity, np.ones(len(fixed_identity), np.bool_))
 
 
 def _compute_plan(
@@ -127,47 +100,21 @@ def _compute_plan(
     album: Album,
     fixed_identity: Int64[np.ndarray, " n"],
     subset_mask: Bool[np.ndarray, " n"],
-    last_clustered_face: int,
-    searched: Sequence[SearchedRows | None],
 ) -> Plan:
-    """Cluster the faces in `subset_mask` around those that stay in their `fixed_identity`; the others do not change.
-
-    Faces with ids up to `last_clustered_face` keep their domain, in or out: to assign it again would move a few faces
-    each time. `searched` has the neighbors of each species' faces that are known already.
-    """
+    """Cluster the faces in `subset_mask` around those that stay in their `fixed_identity`; the others do not change."""
     rows = np.flatnonzero(subset_mask & ((fixed_identity != UNASSIGNED) | (assignments.faces.quality >= MIN_QUALITY)))
-    is_new = (fixed_identity == UNASSIGNED) & (assignments.faces.ids > last_clustered_face)
     constraints, seed_identities = build_constraints(store, assignments, fixed_identity, rows)
-    clusters, domain = np.zeros(len(rows), np.int64), assignments.domain.copy()
-    for number, species in enumerate(album.thresholds):
-        species_rows = np.flatnonzero(album.species == number)
-        embeddings, domains = album.rows[species_rows], domain[species_rows]
-        extended = np.where(is_new[species_rows], extend_domains(embeddings, domains), domains)
+    clusters = np.zeros(len(rows), np.int64)
+    for number, comparison in enumerate(album.comparisons):
         selected = np.flatnonzero(album.species[rows] == number)
-        within = np.searchsorted(species_rows, rows[selected])
-        partition, updated = cluster_by_domain(
-            embeddings[within],
-            species.threshold,
-            extended[within],
-            whiten_by_domain(embeddings, extended)[within],
-            restrict_constraints(constraints, selected),
-            searched[number],
-        )
-        if species.uncertainty is not None:
-            has_seed = np.isin(partition, partition[constraints.seeds[selected] >= 0])
-            may_split = ~has_seed & (updated == IN_DOMAIN)
-            partition = split_mixed(embeddings[within], partition, species.threshold, species.uncertainty, may_split)
+        compared, within = album.rows[rows[selected]], constraints.select(selected)
+        partition = clustering.cluster(compared, comparison.threshold, constraints=within)
         clusters[selected] = clusters.max(initial=-1) + 1 + partition
-        # New domains are numbered from the highest of this species on.
-        is_added = ~np.isin(updated, extended)
-        updated[is_added] += domain.max(initial=IN_DOMAIN)
-        domain[species_rows] = extended
-        domain[rows[selected]] = updated
     fixed = fixed_identity[rows]
     labels = _label_clusters(clusters, constraints.seeds, seed_identities, assignments.identity[rows], fixed)
     identity = np.where(subset_mask, fixed_identity, assignments.identity)
     identity[rows] = unassign_conflicts(labels, fixed, constraints.cannot_link)
-    return Plan(assignments, identity, domain, album)
+    return Plan(assignments, identity, album)
 
 
 def _label_clusters(

@@ -12,7 +12,6 @@ from familiar.gallery.same.assignments import UNASSIGNED, GalleryAssignments, lo
 from familiar.gallery.same.constraints import are_together, build_constraints
 from familiar.gallery.store.repository import Repository
 from familiar.gallery.store.store import Store
-from familiar.neighbors.domains import IN_DOMAIN
 
 
 @dataclass(frozen=True, eq=False)
@@ -25,7 +24,6 @@ class Plan:
 
     assignments: GalleryAssignments
     identity: Int64[np.ndarray, " n"]
-    domain: Int64[np.ndarray, " n"]
     album: Album
 
 
@@ -55,16 +53,15 @@ def adapt_plan(store: Store, plan: Plan) -> Plan:
     target = plan.identity[planned]
     moves = ~is_changed & (target != now.identity[rows])
     moves &= ~np.isin(target, touched) & ~np.isin(now.identity[rows], touched)
-    identity, domain = now.identity.copy(), now.domain.copy()
+    identity = now.identity.copy()
     identity[rows[moves]] = target[moves]
-    domain[rows[~is_changed]] = plan.domain[planned[~is_changed]]
     fixed_identity = np.where(identity == now.identity, identity, UNASSIGNED)
     constraints, _ = build_constraints(store, now, fixed_identity, np.arange(len(identity)))
     identity = unassign_conflicts(identity, fixed_identity, constraints.cannot_link)
     is_new = identity < UNASSIGNED
     sizes = np.bincount(UNASSIGNED - identity[is_new])
     identity[is_new] = np.where(sizes[UNASSIGNED - identity[is_new]] > 1, identity[is_new], UNASSIGNED)
-    return replace(plan, assignments=now, identity=identity, domain=domain)
+    return replace(plan, assignments=now, identity=identity)
 
 
 def write_plan(repository: Repository, plan: Plan) -> ClusterResult:
@@ -79,11 +76,6 @@ def write_plan(repository: Repository, plan: Plan) -> ClusterResult:
     repository.assignments.unassign(ids[changed[is_removed]].tolist())
     moved = changed[~is_removed]
     repository.assignments.assign_by_clustering(zip(ids[moved].tolist(), identity[moved].tolist(), strict=True))
-    # Compared with the rows in the file, as `plan.assignments` may have reset domains for a rebuild.
-    stored = dict(repository.domains.all())
-    domains = {int(ids[row]): int(plan.domain[row]) for row in np.flatnonzero(plan.domain != IN_DOMAIN)}
-    repository.domains.delete(stored.keys() - domains.keys())
-    repository.domains.set(sorted(domains.items() - stored.items()))
     repository.identities.delete_empty()
     assigned = identity[identity != UNASSIGNED]
     return ClusterResult(
@@ -91,7 +83,7 @@ def write_plan(repository: Repository, plan: Plan) -> ClusterResult:
         faces=len(assigned),
         unassigned=len(identity) - len(assigned),
         changed=len(changed),
-        threshold=plan.album.main.threshold,
+        threshold=plan.album.comparisons[plan.album.main].threshold,
     )
 
 
@@ -102,7 +94,7 @@ def unassign_conflicts(
 ) -> Int64[np.ndarray, " m"]:
     """Unassign one face of each cannot-link pair that ended up in one identity: the one that is not fixed there.
 
-    Clusters respect cannot-link pairs, but an identity with faces of two domains consists of two clusters.
+    Clusters respect cannot-link pairs, but an identity with faces of two species consists of two clusters.
     """
     first, second = cannot_link[are_together(cannot_link, identity)].T
     result = identity.copy()

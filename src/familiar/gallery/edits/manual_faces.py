@@ -15,13 +15,12 @@ from familiar.detection.detectors import KnownFaces
 from familiar.embedding.embedder import Embedder
 from familiar.gallery.cluster.cluster import recluster
 from familiar.gallery.enroll.photo_writing import encode_embedding
-from familiar.gallery.same.assignments import check_faces, load_assignments
+from familiar.gallery.same.assignments import check_faces
 from familiar.gallery.same.decisions import decision
 from familiar.gallery.store.photo_paths import require_sha256
 from familiar.gallery.store.photos import PhotoRow
 from familiar.gallery.store.repository import Repository
 from familiar.gallery.store.store import Store
-from familiar.neighbors.domains import IN_DOMAIN, extend_domains
 from familiar.photos.decoding import load_photo
 
 MIN_SIDE_PX = 8  # of the part of a box that is on the photo: a smaller one is a slip of the mouse
@@ -109,7 +108,6 @@ def set_face_box(
         repository.faces.note_deleted_boxes("id = ?", [face])
         repository.faces.move_to_photo(face, row.photo, embedded, encode_embedding(store, embedded))
         repository.migration.delete_face(face)  # an unfinished migration may have embedded the old box
-        repository.domains.delete([face])
         repository.assignments.unassign_unconfirmed(face)
         _assign_face(store, repository, face)
 
@@ -184,14 +182,6 @@ def _check_still_valid(
 
 
 def _assign_face(store: Store, repository: Repository, face: int) -> None:
-    """Find the domain of a face and, if it is unassigned, its identity."""
-    if not repository.domains.is_empty():
-        assignments = load_assignments(store)
-        row = assignments.faces.rows_of(np.array([face], np.int64))
-        rows = np.union1d(np.flatnonzero(assignments.domain != IN_DOMAIN), row)
-        domains = extend_domains(assignments.faces.unit_rows(rows), assignments.domain[rows])
-        domain = int(domains[rows == row][0])
-        if domain != IN_DOMAIN:
-            repository.domains.set([(face, domain)])
+    """Find the identity of a face, if it is unassigned."""
     if not repository.assignments.exists(face):
         recluster(store, repository, np.array([face], np.int64), [])

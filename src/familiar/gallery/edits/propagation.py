@@ -10,7 +10,7 @@ from familiar.gallery.same.album import load_album
 from familiar.gallery.same.assignments import GalleryAssignments, load_assignments
 from familiar.gallery.store.repository import Repository
 from familiar.gallery.store.store import Store
-from familiar.neighbors.purity import mean_similarity
+from familiar.neighbors.halves import mean_similarity
 
 _MIN_SPLIT_GAP = 0.1  # in similarity: faces of two individuals are so much less similar than faces of one
 _MAX_ITERATIONS = 10  # of two-means
@@ -46,11 +46,11 @@ def propagate(
     """
     released = [unassigned]
     identities: list[int] = np.unique(before.identity[leaving]).tolist()
-    compared = load_album(store).comparable(before.domain)
+    album = load_album(store)
     for identity in identities:
         taken = leaving[before.identity[leaving] == identity]
         rest = np.setdiff1d(before.rows_of_identity(identity), taken)
-        embeddings, same_threshold = compared.embeddings, float(compared.thresholds[taken[0]])
+        embeddings, same_threshold = album.rows, float(album.thresholds[taken[0]])
         stays = None if opposite is None else int(np.searchsorted(rest, opposite))
         follows = _nearer_to_leaving(embeddings[rest], before.by_user[rest], embeddings[taken], same_threshold, stays)
         released.append(rest[follows])
@@ -83,15 +83,15 @@ def similar_faces(store: Store, identity: int, faces: Sequence[int]) -> list[int
     """
     with store.read():
         assignments = load_assignments(store)
-        compared = load_album(store).comparable(assignments.domain)
+        compared = load_album(store).rows
     selected = assignments.faces.rows_of(np.array(sorted(set(faces)), np.int64))
     selected = selected[assignments.identity[selected] == identity]
     rest = np.setdiff1d(assignments.rows_of_identity(identity), selected)
     if not len(selected) or not len(rest):
         return []
-    leaving = compared.embeddings[selected]
-    opposite = int((compared.embeddings[rest] @ leaving.sum(axis=0)).argmin())
-    follows = _nearer_to_leaving(compared.embeddings[rest], assignments.by_user[rest], leaving, 0.0, opposite)
+    leaving = compared[selected]
+    opposite = int((compared[rest] @ leaving.sum(axis=0)).argmin())
+    follows = _nearer_to_leaving(compared[rest], assignments.by_user[rest], leaving, 0.0, opposite)
     return assignments.faces.ids[rest[follows]].tolist()
 
 

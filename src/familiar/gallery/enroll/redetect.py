@@ -98,7 +98,6 @@ def _add_faces(store: Store, file: PhotoFile, enrolled_as_crops: bool) -> Enroll
                     repository.faces.insert(row.photo, face, embedding)
                 else:
                     repository.migration.delete_face(crop)  # an unfinished migration may have embedded it
-                    repository.domains.delete([crop])
                     repository.faces.move_to_photo(crop, row.photo, face, embedding, face.species)
     return EnrollResult(
         faces=replaced.count(None),

@@ -10,14 +10,14 @@ from jaxtyping import Bool, Float32, Float64, Int64
 from familiar.core.calibration import sigmoid
 from familiar.core.gallery_types import Question
 from familiar.core.vectors import normalize
-from familiar.gallery.same.album import Comparable, load_album
+from familiar.gallery.same.album import Album, load_album
 from familiar.gallery.same.assignments import UNASSIGNED, GalleryAssignments, load_assignments
 from familiar.gallery.same.constraints import cannot_link_pairs, marked_pairs
 from familiar.gallery.store.store import Store
 from familiar.neighbors.brute_force import search
-from familiar.neighbors.clustering import size_penalized_cosine
+from familiar.neighbors.halves import Halves, halve
 from familiar.neighbors.labels import sum_by_label
-from familiar.neighbors.purity import Halves, halve
+from familiar.neighbors.rounds import size_penalized_cosine
 
 NEIGHBORS = 10  # nearest clusters that a cluster may be merged with
 MAX_MERGED = 1000  # the largest clusters are compared with all; joining two of the others corrects little
@@ -38,7 +38,7 @@ class Clusters:
 
     Attributes:
         assignments: of all faces.
-        compared: all faces, as they are compared.
+        album: all faces, as they are compared.
         labels: the cluster of each face, from 0: unassigned faces first, then the identities by their numbers.
         sizes: number of faces of each cluster.
         sums: the sum of each cluster's embeddings.
@@ -47,7 +47,7 @@ class Clusters:
     """
 
     assignments: GalleryAssignments
-    compared: Comparable
+    album: Album
     labels: Int64[np.ndarray, " n"]
     sizes: Int64[np.ndarray, " g"]
     sums: Float32[np.ndarray, "g d"]
@@ -63,7 +63,7 @@ class Clusters:
     ) -> Float64[np.ndarray, " q"]:
         """Return a probability by how far a similarity exceeds a face's threshold, in uncertainties, and by a size."""
         intercept, by_excess, by_log_size = curve
-        excess = (similarity - self.compared.thresholds[rows]) / self.compared.uncertainties[rows]
+        excess = (similarity - self.album.thresholds[rows]) / self.album.uncertainties[rows]
         return sigmoid(intercept + by_excess * excess + by_log_size * log_size)
 
 
@@ -103,11 +103,11 @@ def _find_candidates(store: Store) -> list[Candidate]:
     if count < 2:
         return []
     labels = np.unique(np.where(identity == UNASSIGNED, np.arange(count) - count, identity), return_inverse=True)[1]
-    compared, sizes = load_album(store).comparable(assignments.domain), np.bincount(labels)
+    album, sizes = load_album(store), np.bincount(labels)
     members = np.split(np.argsort(labels, kind="stable"), np.cumsum(sizes)[:-1])
     last_rows = np.array([rows[-1] for rows in members], np.int64)
-    sums = sum_by_label(compared.embeddings, labels)
-    clusters = Clusters(assignments, compared, labels, sizes, sums, members, last_rows)
+    sums = sum_by_label(album.rows, labels)
+    clusters = Clusters(assignments, album, labels, sizes, sums, members, last_rows)
     candidates = [*_splits(store, clusters), *_merges(store, clusters), *_outliers(clusters)]
     return sorted(candidates, key=lambda candidate: -candidate.gain)
 
@@ -128,9 +128,9 @@ def _halves(store: Store, clusters: Clusters) -> dict[int, Halves]:
     halves: dict[int, Halves] = {}
     for number in np.flatnonzero(clusters.sizes >= MIN_SPLIT_SIZE).tolist():
         rows = clusters.members[number]
-        key = rows.tobytes() + clusters.compared.thresholds[rows[:1]].tobytes()
+        key = rows.tobytes() + clusters.album.thresholds[rows[:1]].tobytes()
         if key not in known:
-            known[key] = halve(clusters.compared.embeddings[rows])
+            known[key] = halve(clusters.album.rows[rows])
         if (divided := known[key]) is not None:
             halves[number] = divided
     return halves
@@ -163,7 +163,7 @@ def _splits(store: Store, clusters: Clusters) -> Iterator[Candidate]:
 
 
 def _merges(store: Store, clusters: Clusters) -> Iterator[Candidate]:
-    """Find pairs of similar clusters of one kind, unless the user named both and confirmed faces of both."""
+    """Find pairs of similar clusters of one species, unless the user named both and confirmed faces of both."""
     sizes, count = clusters.sizes, len(clusters.sizes)
     if count < 2:
         return
@@ -174,8 +174,10 @@ def _merges(store: Store, clusters: Clusters) -> Iterator[Candidate]:
     pairs = np.sort(np.stack([queries, neighbors.reshape(-1)]), axis=0)
     keys, first_index = np.unique(pairs[0] * count + pairs[1], return_index=True)
     first, second = np.divmod(keys, count)
-    kind, is_settled = _main_kinds(clusters), _are_named_and_confirmed(clusters)
-    is_open = (kind[first] == kind[second]) & (first != second) & ~np.isin(keys, _cannot_link_keys(store, clusters))
+    species, is_settled = _main_species(clusters), _are_named_and_confirmed(clusters)
+    is_open = (
+        (species[first] == species[second]) & (first != second) & ~np.isin(keys, _cannot_link_keys(store, clusters))
+    )
     is_open &= ~(is_settled[first] & is_settled[second])
     first, second = first[is_open], second[is_open]
     similarity = similarities.reshape(-1)[first_index[is_open]].astype(np.float64)
@@ -188,13 +190,13 @@ def _merges(store: Store, clusters: Clusters) -> Iterator[Candidate]:
         yield Candidate("merge", clusters.members[low], clusters.members[high], frozenset([low, high]), *numbers)
 
 
-def _main_kinds(clusters: Clusters) -> Int64[np.ndarray, " g"]:
-    """Return the most frequent kind of each cluster's faces: an identity may have faces of several."""
-    kind = clusters.compared.kind
-    main_kind = kind[clusters.last_rows]
-    for number in np.unique(clusters.labels[kind != main_kind[clusters.labels]]).tolist():
-        main_kind[number] = np.bincount(kind[clusters.members[number]]).argmax()
-    return main_kind
+def _main_species(clusters: Clusters) -> Int64[np.ndarray, " g"]:
+    """Return the most frequent species of each cluster's faces: an identity may have faces of several."""
+    species = clusters.album.species
+    main = species[clusters.last_rows]
+    for number in np.unique(clusters.labels[species != main[clusters.labels]]).tolist():
+        main[number] = np.bincount(species[clusters.members[number]]).argmax()
+    return main
 
 
 def _are_named_and_confirmed(clusters: Clusters) -> Bool[np.ndarray, " g"]:
@@ -206,7 +208,7 @@ def _are_named_and_confirmed(clusters: Clusters) -> Bool[np.ndarray, " g"]:
 
 def _outliers(clusters: Clusters) -> Iterator[Candidate]:
     """Find unconfirmed faces that are dissimilar to the rest of their identity."""
-    assignments, labels, embeddings = clusters.assignments, clusters.labels, clusters.compared.embeddings
+    assignments, labels, embeddings = clusters.assignments, clusters.labels, clusters.album.rows
     sizes = clusters.sizes[labels]
     rows = np.flatnonzero((sizes > 2) & ~assignments.by_user & (assignments.identity != UNASSIGNED))
     rest_sums = clusters.sums[labels[rows]] - embeddings[rows]

@@ -1,4 +1,4 @@
-"""The identity and domain of each face of a gallery, as arrays aligned with its embeddings."""
+"""The identity of each face of a gallery, as arrays aligned with its embeddings."""
 
 from collections import defaultdict
 from collections.abc import Sequence
@@ -15,7 +15,6 @@ from familiar.gallery.store.face_table import EmbeddingTable
 from familiar.gallery.store.photo_paths import file_sha256, photos_at_path
 from familiar.gallery.store.repository import Repository
 from familiar.gallery.store.store import Store
-from familiar.neighbors.domains import IN_DOMAIN
 
 UNASSIGNED = -1
 _MAX_DIGITS = 19  # longer references cannot be SQLite integers
@@ -29,15 +28,12 @@ class GalleryAssignments:
         faces: ids, photos, quality and embeddings of the n faces, by rising id.
         identity: identity number of each face, or `UNASSIGNED` (-1).
         by_user: whether the user made or confirmed the assignment.
-        domain: `IN_DOMAIN` (0), or the number of an out-of-domain cluster: faces that the embedder maps so close
-            together that even different individuals look alike (`neighbors.domains`).
         names: name of each identity that has one, by identity number.
     """
 
     faces: EmbeddingTable
     identity: Int64[np.ndarray, " n"]
     by_user: Bool[np.ndarray, " n"]
-    domain: Int64[np.ndarray, " n"]
     names: dict[int, str]
 
     def rows_of_identity(self, number: int) -> Int64[np.ndarray, " k"]:
@@ -63,10 +59,7 @@ def _read_assignments(faces: EmbeddingTable, repository: Repository) -> GalleryA
     assignments = np.array(repository.assignments.all(), np.int64).reshape(-1, 3)
     rows = faces.rows_of(assignments[:, 0])
     identity[rows], by_user[rows] = assignments[:, 1], assignments[:, 2] == 1
-    domain = np.full(len(faces.ids), IN_DOMAIN, np.int64)
-    domains = np.array(repository.domains.all(), np.int64).reshape(-1, 2)
-    domain[faces.rows_of(domains[:, 0])] = domains[:, 1]
-    return GalleryAssignments(faces, identity, by_user, domain, repository.identities.names())
+    return GalleryAssignments(faces, identity, by_user, repository.identities.names())
 
 
 def resolve_identity(store: Store, reference: str) -> int:

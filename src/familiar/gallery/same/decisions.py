@@ -6,7 +6,6 @@ from datetime import UTC, datetime
 
 from familiar.core.errors import Contradiction, NotInGallery
 from familiar.core.gallery_types import Decision
-from familiar.gallery.same.automatic_calibration import calibrate_if_due, restore_previous_calibration
 from familiar.gallery.same.learning import learn_if_due
 from familiar.gallery.store.repository import Repository
 from familiar.gallery.store.store import Store
@@ -18,8 +17,7 @@ def decision(store: Store, kind: str, *, faces_change: bool = False) -> Generato
 
     Within another decision it is a part of that one.
 
-    At its end the gallery learns from confirmed faces, and calibrates itself, if that is due (`same.learning`,
-    `same.automatic_calibration`).
+    At its end the gallery learns from confirmed faces, if that is due (`same.learning`).
 
     Args:
         store: to write to.
@@ -34,7 +32,6 @@ def decision(store: Store, kind: str, *, faces_change: bool = False) -> Generato
         yield repository
         learn_if_due(store, repository)
         repository.undo_log.close_decision(number)
-        calibrate_if_due(store, repository, _key(repository, number))
 
 
 def undo(store: Store, expected: int | None = None) -> Decision:
@@ -64,11 +61,10 @@ def undo(store: Store, expected: int | None = None) -> Decision:
             )
         if repository.undo_log.restore(last.number):
             repository.settings.mark_faces_changed()  # not by `write(faces_change=True)`: it is known only now
-        if last.kind == "cluster":  # the next clustering may find other domains, so it must process all faces
+        if last.kind == "cluster":
             repository.settings.mark_faces_clustered(0)
         repository.undo_log.delete(last.number)
         repository.events.add("undone")
-        restore_previous_calibration(store, repository, _key(repository, last.number))
     return last
 
 
@@ -76,8 +72,3 @@ def decisions(store: Store, limit: int = 20) -> list[Decision]:
     """List the last decisions that can be undone, newest first."""
     with store.read() as repository:
         return [Decision(*row) for row in repository.undo_log.last_decisions(limit)]
-
-
-def _key(repository: Repository, number: int) -> str:
-    """Identify a decision for good: after a repair the uid is a new one, and numbers begin from 1 again."""
-    return f"{repository.settings.uid()} {number}"

@@ -10,7 +10,6 @@ from familiar.core.notebook import NotebookImage, NotebookTile, notebook_html
 from familiar.core.plural import pluralize
 from familiar.core.recognition_types import Hit, Match
 from familiar.gallery.same.album import load_album
-from familiar.gallery.same.calibration import calibration, own_calibration
 from familiar.gallery.search.listing import counts, identity_summaries
 from familiar.gallery.store.store import Store
 from familiar.photos.thumbnails import crop_face, encode_jpeg
@@ -101,9 +100,9 @@ def _facts(store: Store, numbers: Counts) -> list[tuple[str, str]]:
 def _thresholds(store: Store) -> list[tuple[str, ...]]:
     """Return a row of the thresholds of each part of the space."""
     rows: list[tuple[str, ...]] = []
-    for part, space in enumerate(store.space.part_spaces):
-        current, fitted = calibration(store, part), own_calibration(store, part)
-        source = "this gallery" if fitted is not None else "the model" if current.fitted else "a guess: not calibrated"
+    for space in store.space.part_spaces:
+        current = space.gallery_calibration
+        source = "the model" if current.fitted else "a guess: not calibrated"
         values = (current.high_precision, current.balanced, current.high_recall)
         species = f" ({', '.join(space.species)})" if space.species else ""
         rows.append((f"same individual{species}", *(_similarity(value.similarity) for value in values), source))
@@ -112,9 +111,10 @@ def _thresholds(store: Store) -> list[tuple[str, ...]]:
 
 def _clustering(store: Store) -> list[str]:
     """Return the clustering threshold of each species."""
+    album = load_album(store)
     return [
-        f"{'' if each.species is None else f'{each.species} '}{_similarity(each.threshold)}"
-        for each in load_album(store).thresholds
+        f"{'' if name is None else f'{name} '}{_similarity(comparison.threshold)}"
+        for name, comparison in zip(album.names, album.comparisons, strict=True)
     ]
 
 

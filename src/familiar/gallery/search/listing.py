@@ -4,19 +4,16 @@ from bisect import bisect_right
 from itertools import groupby, islice
 
 import numpy as np
-from jaxtyping import Bool, Float32, Int64
+from jaxtyping import Bool, Float32
 
 from familiar.core.errors import NotInGallery
 from familiar.core.gallery_types import AssignmentConfidence, Counts, GalleryFace, GalleryPhoto, IdentitySummary
 from familiar.core.names import unify_spelling
 from familiar.gallery.same.album import load_album
 from familiar.gallery.same.assignments import UNASSIGNED, check_faces, check_identities, load_assignments
-from familiar.gallery.same.calibration import calibration
 from familiar.gallery.same.templates import central_faces, compute_templates
 from familiar.gallery.store.repository import Repository
 from familiar.gallery.store.store import Store
-from familiar.neighbors.domains import DOMAIN_THRESHOLD, IN_DOMAIN
-from familiar.neighbors.whitening import whiten_to_domain
 
 SUMMARY_FACES = 4  # faces in an identity's summary
 
@@ -102,8 +99,8 @@ def face_confidences(store: Store, identity: int) -> list[AssignmentConfidence]:
     """Return all faces of an identity, those that fit best first; raise NotInGallery if it does not exist.
 
     They are ordered as they are clustered: by the similarity to the others as the album is measured (`load_album`). For
-    the probability, a face is compared with the other faces of its domain. Where there is no other one, its similarity
-    is 1 and its probability None. The prior of the probability is one half.
+    the probability, faces are compared as they are. Where there is no other one of its species, a face's similarity is
+    1 and its probability None. The prior of the probability is one half.
     """
     with store.read() as repository:
         check_identities(store, [identity])
@@ -111,25 +108,15 @@ def face_confidences(store: Store, identity: int) -> list[AssignmentConfidence]:
         members = assignments.rows_of_identity(identity)
         faces = {face.face: face for face in repository.faces.rows_of_identity(identity)}
         album = load_album(store)
-        models = [calibration(store, part) for part in range(len(store.space.part_spaces))]
     scored: list[tuple[float, AssignmentConfidence]] = []
-    groups: Int64[np.ndarray, "k 2"] = np.stack([assignments.domain, assignments.faces.parts], axis=1)[members]
-    for domain, part in np.unique(groups, axis=0):
-        model, rows = models[int(part)], members[(groups == (domain, part)).all(axis=1)]
-        if domain == IN_DOMAIN:
-            similarities = _similarity_to_others(assignments.faces.unit_rows(rows))
-            fits = _similarity_to_others(album.rows[rows])
-            threshold, shift = album.thresholds[album.species[rows[0]]].threshold, 0.0
-        else:
-            domain_rows = np.flatnonzero(assignments.domain == domain)
-            adapted = whiten_to_domain(assignments.faces.unit_rows(domain_rows))
-            similarities = fits = _similarity_to_others(adapted[np.searchsorted(domain_rows, rows)])
-            # Out of domain only the clustering threshold is known, as in `search.verify`.
-            threshold, shift = DOMAIN_THRESHOLD, model.balanced.similarity - DOMAIN_THRESHOLD
+    for species in np.unique(album.species[members]).tolist():
+        rows, comparison = members[album.species[members] == species], album.comparisons[species]
+        similarities = _similarity_to_others(assignments.faces.unit_rows(rows))
+        fits = _similarity_to_others(album.rows[rows])
         for row, similarity, fit in zip(rows.tolist(), similarities.tolist(), fits.tolist(), strict=True):
-            probability = None if len(rows) < 2 else model.probability(similarity + shift)
+            probability = None if len(rows) < 2 else comparison.calibration.probability(similarity)
             confidence = AssignmentConfidence(faces[int(assignments.faces.ids[row])], similarity, probability)
-            scored.append((fit - threshold, confidence))
+            scored.append((fit - comparison.threshold, confidence))
     scored.sort(key=lambda pair: (-pair[0], pair[1].face.face))
     return [confidence for _, confidence in scored]
 

@@ -3,17 +3,15 @@
 from functools import partial
 
 import numpy as np
-from jaxtyping import Float32, Float64, Int64
+from jaxtyping import Float32, Int64
 
-from familiar.core.calibration import Calibration
 from familiar.core.errors import FamiliarError
 from familiar.core.recognition_types import Hit, Match, VerificationResult
 from familiar.core.vectors import check_unit_rows, normalize
 from familiar.core.vectors import prefix as embedding_prefix
 from familiar.embedding.verification import verify_embeddings
-from familiar.gallery.same.assignments import check_identities
-from familiar.gallery.same.calibration import calibration_at
-from familiar.gallery.same.query_adaptation import AdaptedQuery, adapt_query, plain_query
+from familiar.gallery.same.album import comparison_of_part
+from familiar.gallery.same.assignments import check_identities, load_assignments
 from familiar.gallery.same.templates import Templates, compute_templates
 from familiar.gallery.search.external_search import external_candidates
 from familiar.gallery.search.filters import NO_FILTER, Filter, filter_mask
@@ -21,7 +19,6 @@ from familiar.gallery.search.folder_index import nearest_in_index
 from familiar.gallery.store.face_table import EmbeddingTable, Shortlist
 from familiar.gallery.store.store import Store
 from familiar.neighbors import brute_force
-from familiar.neighbors.domains import IN_DOMAIN
 
 CANDIDATE_SHARE = 0.01  # of the faces: candidates by prefix, to be ranked by all components
 
@@ -98,22 +95,23 @@ def search_identities(
     if k < 1:
         raise ValueError(f"k must be at least 1, got {k}")
     with store.read():
-        adapted = adapt_query(store, plain_query(store, query))
-        templates = _templates_to_compare(store, adapted, only)
+        faces = store.faces_at(len(query))
+        part, query = faces.part_of_query(query), faces.center_query(query)
+        names, templates = load_assignments(store).names, _templates(store, faces, part, only)
+        comparison = comparison_of_part(store, part, len(query))
     if not len(templates.numbers):
         return []
-    assignments = adapted.assignments
-    mean = (templates.sums @ adapted.query) / np.maximum(templates.norms, np.finfo(np.float32).tiny)
-    odds = _odds(mean.astype(np.float64) + adapted.shift, len(templates.numbers), adapted.model)
+    mean = (templates.sums @ query) / np.maximum(templates.norms, np.finfo(np.float32).tiny)
+    odds = comparison.odds(mean, len(templates.numbers))
     probability = None if odds is None else odds / (1 + odds.sum())
-    is_known = mean >= adapted.threshold - adapted.shift if probability is None else probability >= 0.5
+    is_known = mean >= comparison.threshold if probability is None else probability >= 0.5
     k = min(k, len(mean))
     matches: list[Match] = []
     for index in np.flatnonzero(mean >= np.partition(mean, -k)[-k]).tolist():
         number, rows = int(templates.numbers[index]), templates.rows_of(index)
-        similarity = adapted.vectors(rows) @ adapted.query
+        similarity = faces.unit_rows(rows) @ query
         best = int(similarity.argmax())
-        name, face = assignments.names.get(number), int(assignments.faces.ids[rows[best]])
+        name, face = names.get(number), int(faces.ids[rows[best]])
         chance = None if probability is None else float(probability[index])
         known = bool(is_known[index])
         matches.append(Match(number, name, face, float(similarity[best]), float(mean[index]), chance, known))
@@ -121,20 +119,18 @@ def search_identities(
     return sorted(matches, key=lambda match: (-match.mean, -match.best, match.identity))[:k]
 
 
-def _templates_to_compare(store: Store, adapted: AdaptedQuery, only: Filter) -> Templates:
-    """Compute the templates of the faces in the query's domain and part of the space that pass the filter."""
+def _templates(store: Store, faces: EmbeddingTable, part: int, only: Filter) -> Templates:
+    """Compute the templates of the faces of a part of the space that pass the filter."""
 
     def compute() -> Templates:
-        assignments = adapted.assignments
-        mask = (assignments.domain == adapted.domain) & (assignments.faces.parts == adapted.part)
+        mask = faces.parts == part
         if not only.empty:
-            mask &= filter_mask(store, assignments.faces, only)
-        return compute_templates(assignments, np.flatnonzero(mask), adapted.vectors)
+            mask &= filter_mask(store, faces, only)
+        return compute_templates(load_assignments(store), np.flatnonzero(mask), faces.unit_rows)
 
-    if only.empty and adapted.domain == IN_DOMAIN:
-        key = f"templates of part {adapted.part} at {len(adapted.query)}"
-        return store.cached(key, store.revision, compute)
-    return compute()
+    if not only.empty:
+        return compute()
+    return store.cached(f"templates of part {part} at {faces.embeddings.shape[1]}", store.revision, compute)
 
 
 def verify(store: Store, query: Float32[np.ndarray, " d"], identity: int) -> VerificationResult:
@@ -146,8 +142,7 @@ def verify(store: Store, query: Float32[np.ndarray, " d"], identity: int) -> Ver
         identity: its number.
 
     Returns:
-        The similarity, the probability, and the decision; only the similarity if neither the model nor the gallery is
-        calibrated.
+        The similarity, the probability, and the decision; only the similarity if the model is not calibrated.
 
     Raises:
         NotInGallery: there is no such identity.
@@ -156,32 +151,23 @@ def verify(store: Store, query: Float32[np.ndarray, " d"], identity: int) -> Ver
     """
     check_identities(store, [identity])
     check_unit_rows(query[None])
+    query = store.truncate(query[None])[0]
     with store.read():
-        centered = plain_query(store, store.truncate(query[None])[0])
-        adapted = adapt_query(store, centered)
-    assignments, model = adapted.assignments, adapted.model
-    members = assignments.rows_of_identity(identity)
-    if not len(members):
+        faces, rows = store.faces_at(len(query)), load_assignments(store).rows_of_identity(identity)
+        part, query = faces.part_of_query(query), faces.center_query(query)
+        model = comparison_of_part(store, part, len(query)).calibration
+    if not len(rows):
         raise FamiliarError(f"{store.folder}: #{identity} has no face to compare with")
-    is_comparable = assignments.faces.parts[members] == adapted.part
-    members = members[is_comparable] if is_comparable.any() else members  # else the photo shows another species
-    rows = members[assignments.domain[members] == adapted.domain]
-    if not len(rows):  # the query is a cat, for instance, and the identity a person
-        adapted, rows = centered, members
-    template = normalize(adapted.vectors(rows).mean(axis=0, keepdims=True))[0]
-    similarity = float(np.clip(template @ adapted.query, -1.0, 1.0))
-    if not model.fitted:
-        return VerificationResult(similarity, probability=None, same=None, threshold=None)
-    # Out of domain only the clustering threshold is known.
-    threshold = adapted.threshold - adapted.shift if adapted.shift else model.balanced.similarity
-    probability = model.probability(similarity - threshold + model.balanced.similarity)
-    return VerificationResult(similarity, probability, similarity >= threshold, threshold)
+    is_comparable = faces.parts[rows] == part
+    rows = rows[is_comparable] if is_comparable.any() else rows  # else the photo shows another species
+    template = normalize(faces.unit_rows(rows).mean(axis=0, keepdims=True))
+    return verify_embeddings(template[0], query, model)
 
 
 def verify_pair(
     store: Store, first: Float32[np.ndarray, " d"], second: Float32[np.ndarray, " e"]
 ) -> VerificationResult:
-    """Decide whether two embeddings show the same individual, by the gallery's means and calibration.
+    """Decide whether two embeddings show the same individual, by the gallery's means and its model's calibration.
 
     Args:
         store: whose model computed the embeddings.
@@ -192,17 +178,8 @@ def verify_pair(
     first, second = (embedding_prefix(each[None], length)[0] for each in (first, second))
     with store.read():
         faces = store.faces_at(length)
-        model = calibration_at(store, length, faces.part_of_query(first))
-    return verify_embeddings(faces.center_query(first), faces.center_query(second), model)
-
-
-def _odds(
-    similarity: Float64[np.ndarray, " i"], individuals: int, model: Calibration
-) -> Float64[np.ndarray, " i"] | None:
-    """Return L / N for each similarity: the odds against an unknown individual, who is as likely as all N together."""
-    if model.slope is None or model.intercept is None:
-        return None
-    return np.exp(np.clip(model.slope * similarity + model.intercept, -500, 500)) / individuals
+        comparison = comparison_of_part(store, faces.part_of_query(first), length)
+    return verify_embeddings(faces.center_query(first), faces.center_query(second), comparison.calibration)
 
 
 def _nearest_prefixes(store: Store, faces: EmbeddingTable, length: int, k: int) -> Shortlist:
@@ -228,11 +205,11 @@ def _hits(
     if not len(rows):
         return []
     ids = faces.ids[rows].tolist()
-    model = calibration_at(store, faces.embeddings.shape[1], int(faces.parts[rows[0]]))
+    comparison = comparison_of_part(store, int(faces.parts[rows[0]]), faces.embeddings.shape[1])
     with store.read() as repository:
         individuals = repository.assignments.estimated_identities()
         row_of_face = {row.face: row for row in repository.faces.rows(ids)}
-    odds = _odds(similarity.astype(np.float64), individuals, model)
+    odds = comparison.odds(similarity, individuals)
     probabilities = [None] * len(ids) if odds is None else (odds / (1 + odds)).tolist()
     return [
         Hit(face, row.path, row.box_xyxy_px, row.identity, row.name, value, probability)

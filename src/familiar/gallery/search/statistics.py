@@ -5,8 +5,7 @@ from dataclasses import dataclass
 
 from familiar.core.gallery_types import Decision, IdentitySummary, SpeciesClustering
 from familiar.gallery.review.questions import doubtful_identities
-from familiar.gallery.same.album import load_album
-from familiar.gallery.same.calibration import ClusteringSettings, clustering_calibration
+from familiar.gallery.same.album import species_clusterings
 from familiar.gallery.same.decisions import decisions
 from familiar.gallery.search.folder_index import open_index
 from familiar.gallery.search.listing import all_summaries
@@ -49,7 +48,6 @@ class GalleryStatistics:
         identities: those with most faces first, then by number.
         unassigned: number of faces in no identity.
         space: the model's embedding space.
-        clustering: the threshold of the gallery's calibration.
         thresholds: from which on faces of each species are clustered.
         size_bytes: of all files in the gallery's folder.
         indexed: whether there is an index that is up to date.
@@ -61,7 +59,6 @@ class GalleryStatistics:
     identities: tuple[Identity, ...]
     unassigned: int
     space: Space
-    clustering: ClusteringSettings
     thresholds: tuple[SpeciesClustering, ...]
     size_bytes: int
     indexed: bool
@@ -72,7 +69,7 @@ def gallery_statistics(store: Store) -> GalleryStatistics:
     """Collect the statistics of a gallery, all of them at one moment."""
     with store.read() as repository:
         photo_count, paths = repository.photos.count(), {row.face: row.path for row in repository.faces.rows()}
-        face_count, album, doubtful = len(store.faces().ids), load_album(store), doubtful_identities(store)
+        face_count, doubtful = len(store.faces().ids), doubtful_identities(store)
         summaries = all_summaries(store).values()
         return GalleryStatistics(
             photos=photo_count,
@@ -80,8 +77,7 @@ def gallery_statistics(store: Store) -> GalleryStatistics:
             identities=tuple(_identity(each, paths, doubtful) for each in summaries),
             unassigned=face_count - sum(each.faces for each in summaries),
             space=store.space,
-            clustering=clustering_calibration(store, album.main_part),
-            thresholds=album.thresholds,
+            thresholds=species_clusterings(store),
             size_bytes=_size_bytes(store),
             indexed=open_index(store) is not None,
             decisions=tuple(decisions(store, MAX_DECISIONS)),

@@ -20,11 +20,8 @@ class Assignments(Table):
         )
 
     def confirmed_counts(self) -> list[int]:
-        """Count the faces that the user confirmed, of each identity, without those outside the main domain."""
-        rows = self._connection.rows(
-            "SELECT count(*) FROM assignments WHERE by_user = 1 AND face_id NOT IN (SELECT face_id FROM domains) "
-            "GROUP BY identity_id"
-        )
+        """Count the faces that the user confirmed, of each identity."""
+        rows = self._connection.rows("SELECT count(*) FROM assignments WHERE by_user = 1 GROUP BY identity_id")
         return [count for (count,) in rows]
 
     def exists(self, face: int) -> bool:

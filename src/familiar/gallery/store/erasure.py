@@ -100,7 +100,7 @@ class Erasure(Table):
             "AND previous IS NOT NULL AND first_key NOT IN (SELECT id FROM marked))"
         )
         self._connection.run(
-            "DELETE FROM changes WHERE table_name IN ('faces', 'assignments', 'domains', 'constraints', 'rejections') "
+            "DELETE FROM changes WHERE table_name IN ('faces', 'assignments', 'constraints', 'rejections') "
             "AND first_key IN (SELECT id FROM marked)"
         )
         self._connection.run(

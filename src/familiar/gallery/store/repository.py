@@ -3,7 +3,6 @@
 from familiar.gallery.store.assignments import Assignments
 from familiar.gallery.store.connection import Connection
 from familiar.gallery.store.constraints import Constraints
-from familiar.gallery.store.domains import Domains
 from familiar.gallery.store.erasure import Erasure
 from familiar.gallery.store.events import Events
 from familiar.gallery.store.faces import Faces
@@ -21,7 +20,7 @@ class Repository:
 
     Attributes:
         connection: to the database; no other module needs it.
-        settings, photos, faces, identities, assignments, domains, constraints, learned_faces, undo_log,
+        settings, photos, faces, identities, assignments, constraints, learned_faces, undo_log,
             migration: the statements on the tables of these names. `constraints` has the rejections, too.
         events: what happened, for programs that follow it.
         notes: what other programs keep with the gallery.
@@ -36,7 +35,6 @@ class Repository:
         self.faces = Faces(connection)
         self.identities = Identities(connection)
         self.assignments = Assignments(connection)
-        self.domains = Domains(connection)
         self.constraints = Constraints(connection)
         self.learned_faces = LearnedFaces(connection)
         self.undo_log = UndoLog(connection)

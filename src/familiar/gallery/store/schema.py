@@ -1,6 +1,6 @@
 """The tables of a gallery, and the triggers that record what `undo` restores.
 
-A user's decisions change `identities`, `assignments`, `domains`, `constraints`, `rejections`, `learned_faces`,
+A user's decisions change `identities`, `assignments`, `constraints`, `rejections`, `learned_faces`,
 the attributes of photos and, for manual edits, `faces`. While `gallery.open_decision` is set, triggers
 record the previous content of every changed row in `changes`. The previous version of a face is in `previous_faces`.
 """
@@ -23,7 +23,6 @@ CREATE TABLE gallery (
     space TEXT NOT NULL,                    -- JSON of `Space`
     model TEXT,                             -- JSON of `ModelReference`: its file and the detector
     embedding_dtype TEXT NOT NULL CHECK (embedding_dtype IN ('float16', 'float32')),
-    own_calibration TEXT,                   -- JSON of `GalleryFit`: fitted on confirmed faces
     revision INTEGER NOT NULL DEFAULT 0,    -- incremented by every write
     faces_revision INTEGER NOT NULL DEFAULT 0,  -- `revision` when faces were last added, deleted or changed
     last_clustered_face_id INTEGER NOT NULL DEFAULT 0,  -- clustering has processed the faces up to this one
@@ -69,10 +68,6 @@ CREATE TABLE assignments (
     by_user INTEGER NOT NULL CHECK (by_user IN (0, 1))
 ) STRICT;
 CREATE INDEX assignments_by_identity ON assignments (identity_id);
-CREATE TABLE domains (                      -- the domain of a face outside the main one: neighbors/domains.py
-    face_id INTEGER PRIMARY KEY REFERENCES faces ON DELETE CASCADE,
-    domain INTEGER NOT NULL
-) STRICT;
 CREATE TABLE constraints (
     first_face INTEGER NOT NULL REFERENCES faces ON DELETE CASCADE,
     second_face INTEGER NOT NULL REFERENCES faces ON DELETE CASCADE,
@@ -161,7 +156,6 @@ _FACE_COLUMNS = (
 _RECORDED: dict[str, tuple[tuple[str, str | None], tuple[str, ...]]] = {
     "identities": (("id", None), ("name", "attributes")),
     "assignments": (("face_id", None), ("identity_id", "by_user")),
-    "domains": (("face_id", None), ("domain",)),
     "constraints": (("first_face", "second_face"), ("same",)),
     "rejections": (("face_id", "identity_id"), ()),
     "faces": (("id", None), ()),  # the other columns are in `previous_faces`
@@ -241,7 +235,7 @@ def mend_references(connection: Connection) -> None:
 
     For use while foreign keys are deferred or off. Rejections from other missing identities go, too.
     """
-    for table in ("assignments", "domains", "rejections", "learned_faces", "next_embeddings"):
+    for table in ("assignments", "rejections", "learned_faces", "next_embeddings"):
         connection.run(f"DELETE FROM {table} WHERE face_id NOT IN (SELECT id FROM faces)")
     connection.run(
         "DELETE FROM constraints WHERE first_face NOT IN (SELECT id FROM faces) "

@@ -1,4 +1,4 @@
-"""The row of the gallery itself: its space, revisions, calibration and pending work."""
+"""The row of the gallery itself: its space, revisions and pending work."""
 
 import secrets
 
@@ -40,8 +40,8 @@ class Settings(Table):
         return Space.from_json(space), dtype, revision
 
     def replace_space(self, space: Space) -> None:
-        """Set the space of the embeddings, and delete the calibration that was fitted in the previous space."""
-        self._connection.run("UPDATE gallery SET space = ?, own_calibration = NULL", (space.to_json(),))
+        """Set the space of the embeddings."""
+        self._connection.run("UPDATE gallery SET space = ?", (space.to_json(),))
 
     def revision(self) -> int:
         """Return the number of committed writes."""
@@ -79,20 +79,8 @@ class Settings(Table):
         """Set the faces' revision to the one that the current write will have."""
         self._connection.run("UPDATE gallery SET faces_revision = revision + 1")
 
-    def own_calibration(self) -> str | None:
-        """Return the JSON of the calibration that was fitted on this gallery, if any."""
-        return self._connection.value("SELECT own_calibration FROM gallery")
-
-    def set_own_calibration(self, content: str | None) -> None:
-        """Store the JSON of a calibration, or delete it."""
-        self._connection.run("UPDATE gallery SET own_calibration = ?", (content,))
-
-    def last_clustered_face(self) -> int:
-        """Return the id up to which clustering has processed the faces; 0 if it must process all of them."""
-        return self._connection.value("SELECT last_clustered_face_id FROM gallery")
-
     def mark_faces_clustered(self, last_face: int) -> None:
-        """Store that clustering has processed the faces up to this one; 0: let the next one process all of them."""
+        """Store that clustering has processed the faces up to this one; 0: none of them."""
         self._connection.run("UPDATE gallery SET last_clustered_face_id = ?", (last_face,))
 
     def is_clustering_pending(self) -> bool:

@@ -91,6 +91,17 @@ class Space:
                 centered[rows, columns] = centering.apply(embeddings[rows, columns])
         return centered
 
+    def calibration_at(self, length: int, part: int = 0) -> Calibration:
+        """Return the calibration of similarities between embeddings of a length, within a gallery.
+
+        Args:
+            length: one of `lengths`. A shorter one that the model is not calibrated for is uncalibrated.
+            part: number of the part, if there are several.
+        """
+        if length == self.embedding_dim:
+            return self.part_spaces[part].gallery_calibration
+        return self.prefix_calibrations.get(length, uncalibrated())
+
     @property
     def gallery_calibration(self) -> Calibration:
         """The model's calibration of similarities within a gallery."""

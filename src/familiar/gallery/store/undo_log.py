@@ -104,11 +104,6 @@ class UndoLog(Table):
             "(SELECT max(decision_id) FROM changes JOIN previous_faces ON change_id = changes.id)"
         )
 
-    def delete_domain_changes(self) -> None:
-        """Delete the logged changes of domains."""
-        self._connection.run("DELETE FROM changes WHERE table_name = 'domains'")
-        self.delete_empty()
-
     def forget_identity(self, number: int) -> None:
         """Delete the logged changes that contain an identity's name, its attributes or rejections from it."""
         # The attributes of identities that were merged into this one are its own: they name the same people.

@@ -8,7 +8,6 @@ from typing import Literal
 
 from familiar.core.errors import CorruptGallery
 from familiar.core.files import content_sha256
-from familiar.gallery.same.calibration import calibration
 from familiar.gallery.search.external_search import check_external_index
 from familiar.gallery.store.photos import PhotoRow
 from familiar.gallery.store.store import UPLOADED_PHOTOS, Store
@@ -59,11 +58,10 @@ def check(store: Store) -> CheckResult:
         problems += check_external_index(store)
         photos, faces = repository.photos.count(), repository.faces.count()
         problems += damaged_uploads(store)
-        for read in (Store.faces, calibration):
-            try:
-                read(store)
-            except CorruptGallery as error:
-                problems.append(str(error))
+        try:
+            store.faces()
+        except CorruptGallery as error:
+            problems.append(str(error))
     states = {row.path: _file_state(row) for row in files}
     missing, changed = (tuple(path for path in states if states[path] == state) for state in ("missing", "changed"))
     return CheckResult(photos, faces, tuple(problems), missing, changed)

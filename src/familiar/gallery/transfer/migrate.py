@@ -8,7 +8,6 @@ ones, unless the new model is compatible with the old one and its embeddings are
 last of these cannot be undone any more; later ones can.
 """
 
-import contextlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
@@ -21,7 +20,6 @@ from familiar.core.errors import (
     BadDetector,
     FamiliarError,
     GalleryBusy,
-    NothingToMeasure,
     SpaceMismatch,
     UnreadablePhoto,
 )
@@ -36,8 +34,6 @@ from familiar.embedding.photos import stack_embeddings
 from familiar.gallery.enroll.enroll import NOTHING_ENROLLED, EnrollResult
 from familiar.gallery.enroll.gallery_model import build_gallery_detector, remember
 from familiar.gallery.enroll.redetect import photos_to_search, redetect_photos
-from familiar.gallery.same.automatic_calibration import calibrate_if_due
-from familiar.gallery.same.calibration import calibrate, own_calibration
 from familiar.gallery.store.face_table import EmbeddingTable
 from familiar.gallery.store.photo_paths import require_sha256
 from familiar.gallery.store.repository import Repository
@@ -87,8 +83,7 @@ def migrate(
     is still where it was, unchanged, is embedded again with the stored boxes. The remaining faces are mapped by a
     bridge learned from these, if there are at least fifty. If the new model was trained to be compatible with the old
     one and its embeddings are as long, or there are fewer than fifty others, these faces keep their embeddings, with
-    zeros for components that the old model did not have. A calibration that the user fitted to the gallery is fitted
-    again, if enough is confirmed; one that the gallery made by itself, only if the new model is uncalibrated too.
+    zeros for components that the old model did not have.
 
     If the new model has bundles for more species, or its detector finds more, all photos are searched again for faces
     that can be used now.
@@ -135,8 +130,7 @@ def _truncate(store: Store, old: Space, new: Space, names: tuple[str, ...]) -> M
         rows = store.encode_embeddings(prefix(faces.unit_rows(), new.embedding_dim)) if len(faces.ids) else []
         repository.faces.set_embeddings(zip(rows, faces.ids.tolist(), strict=True))
         repository.undo_log.delete_decisions_with_embeddings()
-        was_calibrated_by_user = _change_space(store, repository, new, names)
-    _recalibrate(store, was_calibrated_by_user)
+        _change_space(repository, new, names)
     return MigrationResult(0, len(faces.ids), 0, 0, None)
 
 
@@ -278,8 +272,7 @@ def _swap_embeddings(store: Store, new: Space, names: tuple[str, ...], cosine: f
         old = repository.settings.space()
         if (old.space_id, old.embedding_dim) != (new.space_id, new.embedding_dim):
             repository.undo_log.delete_decisions_with_embeddings()
-        was_calibrated_by_user = _change_space(store, repository, new, names)
-    _recalibrate(store, was_calibrated_by_user)
+        _change_space(repository, new, names)
     without_photo = counts.get("bridge", 0)
     mapped = without_photo if cosine is not None else 0
     return MigrationResult(counts.get("photo", 0), 0, mapped, without_photo - mapped, cosine)
@@ -303,19 +296,12 @@ def _check_model_unchanged(store: Store, old: Space) -> None:
         )
 
 
-def _change_space(store: Store, repository: Repository, new: Space, names: tuple[str, ...]) -> bool:
-    """Store the new space, and the name of its model; return whether the user had calibrated the gallery.
-
-    The domains of faces are deleted: they depend on what the model was trained on.
-    """
-    fitted = own_calibration(store)
-    repository.domains.delete_all()
+def _change_space(repository: Repository, new: Space, names: tuple[str, ...]) -> None:
+    """Store the new space, and the name of its model."""
     repository.settings.mark_faces_clustered(0)
-    repository.undo_log.delete_domain_changes()
     repository.settings.replace_space(new)
     reference = repository.settings.model_reference()
     repository.settings.set_model_reference(replace(reference, models=names))
-    return fitted is not None and not fitted.clustering.is_automatic
 
 
 def _find_more_faces(
@@ -351,13 +337,3 @@ def _finds_more(embedder: Embedder, detector: str) -> bool:
         return labels_of(embedder.detector(detector)) < labels_of(embedder.detector())
     except BadDetector:  # its file is missing
         return False
-
-
-def _recalibrate(store: Store, was_calibrated_by_user: bool) -> None:
-    if was_calibrated_by_user:
-        # Faces may have been forgotten since.
-        with contextlib.suppress(NothingToMeasure):
-            calibrate(store)
-            return
-    with store.write() as repository:
-        calibrate_if_due(store, repository, decision=None)

@@ -3,14 +3,12 @@
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from familiar.core.errors import BadGallery, CannotWrite, CorruptGallery
-from familiar.gallery.same.calibration import calibration, reset_calibration
+from familiar.core.errors import BadGallery, CannotWrite
 from familiar.gallery.store import recovery
 from familiar.gallery.store.connection import DATABASE, translate_errors
 from familiar.gallery.store.drafts import draft_folder
 from familiar.gallery.store.index_lock import index_lock
 from familiar.gallery.store.space import Space
-from familiar.gallery.store.store import Store
 from familiar.neighbors.hnsw import erase as erase_index
 
 
@@ -52,11 +50,6 @@ def repair(folder: Path, space: Space | None = None) -> RepairResult:
     with translate_errors(folder):
         accepted = recovery.accept(path)
         result = RepairResult(accepted) if accepted is not None else _recover(folder, space)
-    with Store.open(folder) as gallery:
-        try:
-            calibration(gallery)
-        except CorruptGallery:
-            reset_calibration(gallery)
     return replace(result, backup=recovery.better_copy(folder))
 
 

@@ -93,7 +93,7 @@ def cluster_parts(
             albums[species] = LargeAlbum(
                 partial(faces.read, rows, columns),
                 len(rows),
-                embedder.metadata.calibration.high_precision.similarity,
+                embedder.metadata.calibration,
                 work / faces.fingerprint(rows),
                 on_progress,
             )
@@ -108,7 +108,11 @@ def cluster_parts(
             for (species, rows), album in zip(faces.rows.items(), albums.values(), strict=True):
                 clusters = album.cluster()
                 count = int(clusters.max()) + 1
-                results.append(SpeciesClusters(species, len(rows), count, album.threshold, album.is_estimated))
+                results.append(
+                    SpeciesClusters(
+                        species, len(rows), count, album.comparison.threshold, album.comparison.estimate is not None
+                    )
+                )
                 cluster[rows] = cluster.max(initial=NO_CLUSTER) + 1 + clusters
             on_progress("writing", 0, 1)
             faces.write(output, cluster)

@@ -118,7 +118,6 @@ def _state(gallery: Gallery, *, read_only: bool, has_model: bool) -> GalleryStat
                 current.high_recall.similarity,
                 gallery.main_species().threshold,
                 gallery.thresholds(),
-                gallery.clustering().from_gallery,
                 gallery.threshold_is_guess(),
             ),
             revision=gallery.revision,

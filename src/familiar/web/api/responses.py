@@ -63,8 +63,8 @@ class SpeciesThreshold(ApiModel):
     """Number of these faces."""
     threshold: Similarity = Field(description="Cosine similarity, in [-1, 1], of faces as they are clustered.")
     uncertainty: float | None
-    """Its standard deviation, if it was estimated from the album; none if the album shows too few individuals, or was
-    calibrated: then it is the calibration's."""
+    """Its standard deviation, if it was estimated from the album; none if the album shows too few individuals: then it
+    is the model's."""
     false_match_rate: float | None
     """Estimated share, in [0, 1], of the pairs of two individuals that reach it, an upper limit."""
     same_photo_pairs: int
@@ -82,6 +82,8 @@ class SpeciesThreshold(ApiModel):
     learned_gain: float | None
     """By how much that raises the mean average precision, in [-1, 1], of confirmed individuals that are left out of
     what is learned."""
+    decided: str
+    """How the threshold was decided, in one sentence."""
 
 
 class Thresholds(ApiModel):
@@ -93,10 +95,8 @@ class Thresholds(ApiModel):
     clustering: Similarity = Field(description="Of the species with most faces.")
     by_species: list[SpeciesThreshold]
     """From which on faces are clustered."""
-    fitted_on_gallery: bool
-    """Whether they were fitted on this gallery's confirmed faces, not on the model's validation data."""
     is_guess: bool
-    """Whether they are fixed numbers, as neither the model nor this gallery was calibrated."""
+    """Whether they are fixed numbers, as the model was never calibrated and the album shows too little."""
 
 
 class GalleryState(ApiModel):

@@ -15,7 +15,7 @@ from familiar.core.gallery_types import SpeciesClustering
 from familiar.embedding.bundle import Bundle
 from familiar.evaluation.results import Figure, read_results
 from familiar.evaluation.results.figures import make_figures
-from familiar.gallery import ClusteringSettings, Gallery, Space
+from familiar.gallery import Gallery, Space
 from familiar.web.errors import HttpProblem
 from familiar.web.middleware.headers import CSP_HEADER, SANDBOX_POLICY
 from familiar.web.pages.album import describe_search
@@ -94,7 +94,6 @@ class ModelPart:
 
     space: Space
     calibration: Calibration
-    clustering: ClusteringSettings
 
 
 @router.get("/model")
@@ -133,16 +132,11 @@ async def report(service: ServiceDep) -> FileResponse:
     return FileResponse(folder / REPORT, media_type="text/html; charset=utf-8", headers={CSP_HEADER: SANDBOX_POLICY})
 
 
-def _read_calibrations(
-    gallery: Gallery,
-) -> tuple[list[ModelPart], list[tuple[SpeciesClustering, ClusteringSettings]]]:
-    """Return the calibration of each part of the space, and the threshold of each species with that of its part."""
+def _read_calibrations(gallery: Gallery) -> tuple[list[ModelPart], tuple[SpeciesClustering, ...]]:
+    """Return the calibration of each part of the space, and how the faces of each species are clustered."""
     with gallery.read():
-        parts = [
-            ModelPart(space, gallery.calibration(part), gallery.clustering(part))
-            for part, space in enumerate(gallery.space.part_spaces)
-        ]
-        return parts, gallery.species_clustering()
+        parts = [ModelPart(space, space.gallery_calibration) for space in gallery.space.part_spaces]
+        return parts, gallery.thresholds()
 
 
 def _read_evaluation(folder: Path, file_ids: Collection[str]) -> EvaluationSummary:

@@ -3,7 +3,6 @@
 import click
 
 from familiar.cli.commands.gallery.backup import backup, restore
-from familiar.cli.commands.gallery.calibrate import calibrate
 from familiar.cli.commands.gallery.check import check
 from familiar.cli.commands.gallery.cluster import cluster
 from familiar.cli.commands.gallery.editing import confirm, merge, move, name, reject, split, undo
@@ -36,7 +35,6 @@ COMMANDS = (
     forget,
     register,
     stats,
-    calibrate,
     migrate,
     index,
     check,

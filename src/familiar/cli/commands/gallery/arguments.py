@@ -1,7 +1,5 @@
 """Arguments and options that the gallery commands share, and how they print identities."""
 
-import contextlib
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -9,18 +7,12 @@ import click
 
 from familiar.cli.console import note, note_face
 from familiar.cli.options import FILE
-from familiar.core.plural import pluralize
 
 if TYPE_CHECKING:  # --help imports nothing heavy
     import numpy as np
 
     from familiar import VectorIndex
-    from familiar.core.gallery_types import SpeciesClustering
-    from familiar.gallery import ClusteringSettings, Gallery
-
-CALIBRATES_ITSELF = (
-    "the gallery calibrates itself once enough faces are confirmed (gallery name --confirm, gallery review)"
-)
+    from familiar.gallery import Gallery
 
 folder_argument = click.argument("folder", metavar="GALLERY", type=FILE)
 identity_argument = click.argument("identity", metavar="IDENTITY")
@@ -78,43 +70,6 @@ def open_or_create(
     )
     note(f"{folder}: a new gallery, with the model {' and '.join(embedder.names)}")
     return gallery
-
-
-@contextlib.contextmanager
-def open_to_correct(folder: Path) -> "Iterator[Gallery]":
-    """Open a gallery, and note on stderr if it calibrates itself meanwhile, or if that is undone."""
-    with open_gallery(folder) as gallery:
-        before = gallery.fitted_calibration()
-        yield gallery
-        after = gallery.fitted_calibration()
-    if after == before:
-        return
-    if after is None:
-        note(f"{folder}: not calibrated any more; thresholds are a guess until enough faces are confirmed again")
-    else:
-        note(
-            f"{folder}: calibrated itself on {pluralize(after.clustering.faces or 0, 'confirmed face')}; clustering "
-            f"threshold {after.clustering.threshold:.3f}"
-        )
-
-
-def describe_source(clustering: "ClusteringSettings") -> str:
-    """Say where a gallery's clustering threshold comes from."""
-    if clustering.is_guess:
-        return f"a guess, as the model was never calibrated: {CALIBRATES_ITSELF}"
-    if not clustering.from_gallery:
-        return "the model's"
-    if not clustering.is_automatic:
-        return "the gallery's own"
-    return f"fitted by the gallery itself on {pluralize(clustering.faces or 0, 'confirmed face')}"
-
-
-def describe_threshold(threshold: "SpeciesClustering", clustering: "ClusteringSettings") -> str:
-    """Say from which similarity on faces of a species are clustered, and where that comes from."""
-    value = f"{threshold.threshold:.3f}"
-    if threshold.uncertainty is None:
-        return f"{value}, {describe_source(clustering)}"
-    return f"{value} ± {threshold.uncertainty:.3f}, estimated from {pluralize(threshold.faces, 'face')} of this album"
 
 
 def embed_best_face(

@@ -11,7 +11,7 @@ from familiar.cli.commands.gallery.arguments import (
     folder_argument,
     identity_argument,
     label_of,
-    open_to_correct,
+    open_gallery,
 )
 from familiar.cli.console import print_json
 from familiar.cli.options import json_option
@@ -38,7 +38,7 @@ def name(folder: Path, identity: str, new_name: str, confirm: bool, as_json: boo
     Example:
       familiar gallery name album '#12' Tom --confirm
     """
-    with open_to_correct(folder) as gallery:
+    with open_gallery(folder) as gallery:
         result = gallery.name(identity, new_name, confirm=confirm)
         _print_result(gallery, result, f"#{result.identity} is now", as_json)
 
@@ -56,7 +56,7 @@ def confirm(folder: Path, faces: tuple[str, ...], as_json: bool) -> None:
     Example:
       familiar gallery confirm album 31 photos/tom.jpg
     """
-    with open_to_correct(folder) as gallery:
+    with open_gallery(folder) as gallery:
         numbers = gallery.resolve_faces(faces)
         gallery.confirm(numbers)
     if as_json:
@@ -81,7 +81,7 @@ def merge(folder: Path, identity: str, others: tuple[str, ...], same_photo: bool
     Example:
       familiar gallery merge album Tom '#12' '#31'
     """
-    with open_to_correct(folder) as gallery:
+    with open_gallery(folder) as gallery:
         result = gallery.merge(identity, others, same_photo=same_photo)
         _print_result(gallery, result, f"{', '.join(others)} became", as_json)
 
@@ -101,7 +101,7 @@ def split(folder: Path, faces: tuple[str, ...], new_name: str | None, same_photo
     Example:
       familiar gallery split album 31 photos/kitty.jpg --name Kitty
     """
-    with open_to_correct(folder) as gallery:
+    with open_gallery(folder) as gallery:
         numbers = gallery.resolve_faces(faces)
         result = gallery.split(numbers, new_name, same_photo=same_photo)
         _print_result(gallery, result, f"{_faces_show(len(numbers))} now", as_json)
@@ -122,7 +122,7 @@ def move(folder: Path, faces: tuple[str, ...], identity: str, same_photo: bool, 
     Example:
       familiar gallery move album 31 photos/kitty.jpg --to Kitty
     """
-    with open_to_correct(folder) as gallery:
+    with open_gallery(folder) as gallery:
         numbers = gallery.resolve_faces(faces)
         result = gallery.move(numbers, identity, same_photo=same_photo)
         _print_result(gallery, result, f"{_faces_show(len(numbers))} now", as_json)
@@ -142,7 +142,7 @@ def reject(folder: Path, faces: tuple[str, ...], identity: str | None, as_json: 
     Example:
       familiar gallery reject album 31 --identity Tom
     """
-    with open_to_correct(folder) as gallery:
+    with open_gallery(folder) as gallery:
         numbers = gallery.resolve_faces(faces)
         result = gallery.reject(numbers, identity)
         _print_result(gallery, result, _faces_show(len(numbers), "does not show", "do not show"), as_json)
@@ -167,7 +167,7 @@ def undo(folder: Path, change: int | None, as_json: bool) -> None:
     Example:
       familiar gallery undo album
     """
-    with open_to_correct(folder) as gallery:
+    with open_gallery(folder) as gallery:
         decision = gallery.undo(change)
     if as_json:
         print_json(asdict(decision))

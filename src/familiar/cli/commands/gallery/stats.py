@@ -5,7 +5,7 @@ from pathlib import Path
 
 import click
 
-from familiar.cli.commands.gallery.arguments import describe_threshold, folder_argument, label, open_gallery
+from familiar.cli.commands.gallery.arguments import folder_argument, label, open_gallery
 from familiar.cli.console import print_json
 from familiar.cli.options import json_option
 from familiar.core.plural import pluralize
@@ -27,7 +27,7 @@ def stats(folder: Path, as_json: bool) -> None:
       familiar gallery stats album
     """
     with open_gallery(folder) as gallery:
-        statistics, thresholds = gallery.statistics(), gallery.species_clustering()
+        statistics = gallery.statistics()
     if as_json:
         print_json({"gallery": folder} | asdict(statistics))
         return
@@ -37,9 +37,9 @@ def stats(folder: Path, as_json: bool) -> None:
         f"{pluralize(len(identities), 'identity')}, {statistics.unassigned:,} unassigned"
     )
     click.echo(f"space      {statistics.space.space_id} ({statistics.space.embedding_dim} dimensions)")
-    for threshold, clustering in thresholds:
+    for threshold in statistics.thresholds:
         species = f"{printable(threshold.species)}: " if threshold.species else ""
-        click.echo(f"threshold  {species}{describe_threshold(threshold, clustering)}")
+        click.echo(f"threshold  {species}{threshold.decided}")
         if threshold.false_match_rate is not None:
             click.echo(
                 f"           at most {100 * threshold.false_match_rate:.2g} % of pairs of two individuals reach it"

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from familiar.cli.commands.gallery.arguments import folder_argument, open_gallery, open_to_correct
+from familiar.cli.commands.gallery.arguments import folder_argument, open_gallery
 from familiar.cli.console import list_skipped, note, print_json
 from familiar.cli.options import FILE, exclude_option, json_option, require_parent_folder
 from familiar.core.plural import pluralize
@@ -47,7 +47,7 @@ def import_(folder: Path, sources: tuple[Path, ...], xmp: bool, exclude: tuple[s
         raise click.UsageError("Give one SOURCE, or --xmp." if sources else "Missing argument 'SOURCE', or --xmp.")
     if exclude and not any(source.is_dir() for source in sources):
         raise click.UsageError("--exclude leaves out files of a folder, and no SOURCE is one.")
-    with open_to_correct(folder) as gallery:
+    with open_gallery(folder) as gallery:
         result = _import_xmp(gallery, sources, exclude) if xmp else gallery.import_labels(sources[0], exclude)
     list_skipped(result.skipped)
     if result.skipped and not result.faces:

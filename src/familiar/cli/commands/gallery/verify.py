@@ -6,7 +6,6 @@ from pathlib import Path
 import click
 
 from familiar.cli.commands.gallery.arguments import (
-    CALIBRATES_ITSELF,
     embed_best_face,
     face_option,
     folder_argument,
@@ -41,8 +40,8 @@ def verify(
 ) -> None:
     """Decide whether a photo shows an identity.
 
-    Compares the best face of PHOTO with the mean of the identity's faces. Only the similarity is printed if neither
-    the model nor the gallery is calibrated.
+    Compares the best face of PHOTO with the mean of the identity's faces. Only the similarity is printed if the
+    model was never calibrated.
 
     \b
     Example:
@@ -58,8 +57,8 @@ def verify(
         return
     if result.same is None:
         click.echo(
-            f"{photo}: {format_similarity(result.similarity, None)} to {name}; neither the model nor the gallery is "
-            f"calibrated, so there is no verdict: {CALIBRATES_ITSELF}"
+            f"{photo}: {format_similarity(result.similarity, None)} to {name}; the model was never calibrated, "
+            "so there is no verdict: import its network with familiar import --calibrate DATA"
         )
         return
     click.echo(

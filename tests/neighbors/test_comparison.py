@@ -1,27 +1,26 @@
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from familiar.core.calibration import HIGH_PRECISION_FAR, Calibration, Threshold
 from familiar.core.vectors import normalize
 from familiar.metrics.clustering import contingency
-from familiar.neighbors import clustering
-from familiar.neighbors.album import (
-    MAX_MEASURED,
+from familiar.neighbors import clustering, comparison
+from familiar.neighbors.comparison import (
     MIN_FACES,
-    PRIOR_FACES,
     SATURATION_FACES,
     SPREADS_PER_LOG,
-    AlbumWhitening,
+    Comparison,
     cluster_album,
+    clustering_threshold,
     estimate_threshold,
-    evenly_spaced,
-    measure_album,
     shows_enough,
 )
-from familiar.neighbors.domains import cluster_by_domain
+from familiar.neighbors.whitening import MAX_MEASURED, PRIOR_FACES, Whitening, evenly_spaced
 
 DIM = 48
 
@@ -54,47 +53,65 @@ def slow_whitening(rows: np.ndarray) -> np.ndarray:
 @pytest.mark.parametrize("count", [10, 200, 3000])
 def test_whitening_matches_its_formula(count: int):
     rows = draw_album(count // 10, 10, shared=0.7)
-    np.testing.assert_allclose(AlbumWhitening.fit(rows).apply(rows), slow_whitening(rows), atol=2e-5)
+    np.testing.assert_allclose(Whitening.fit(rows).apply(rows), slow_whitening(rows), atol=2e-5)
 
 
 def test_strong_directions_of_a_large_album_are_damped_and_a_small_one_is_nearly_unchanged():
     rng = np.random.default_rng(0)
     scales = np.r_[6.0, 4.0, np.ones(DIM - 2)]
     large, small = (normalize((rng.normal(size=(n, DIM)) * scales).astype(np.float32)) for n in (4000, 24))
-    strongest = [np.linalg.eigvalsh(np.cov(rows.T))[-1] for rows in (large, AlbumWhitening.fit(large).apply(large))]
+    strongest = [np.linalg.eigvalsh(np.cov(rows.T))[-1] for rows in (large, Whitening.fit(large).apply(large))]
     assert strongest[1] < 0.6 * strongest[0]
     centered = normalize(small - small.mean(axis=0))
-    assert np.abs(AlbumWhitening.fit(small).apply(small) - centered).max() < 0.05
+    assert np.abs(Whitening.fit(small).apply(small) - centered).max() < 0.05
 
 
 def test_equal_rows_and_rows_at_the_mean_stay_finite():
     same = np.repeat(normalize(np.ones((1, DIM), np.float32)), 5, axis=0)
-    np.testing.assert_array_equal(AlbumWhitening.fit(same).apply(same), same)
+    np.testing.assert_array_equal(Whitening.fit(same).apply(same), same)
     opposite = np.concatenate([same[:1], -same[:1]])
-    whitened = AlbumWhitening.fit(opposite).apply(opposite)
+    whitened = Whitening.fit(opposite).apply(opposite)
     np.testing.assert_allclose(whitened, opposite, atol=1e-6)
 
 
 @given(st.integers(2, 40), st.integers(0, 2**16))
 def test_whitening_keeps_unit_length_and_does_not_depend_on_what_else_is_whitened(count: int, seed: int):
     rows = draw_album(count, 1, seed=seed)
-    whitening = AlbumWhitening.fit(rows)
+    whitening = Whitening.fit(rows)
     whitened = whitening.apply(rows)
     np.testing.assert_allclose(np.linalg.norm(whitened, axis=1), 1, atol=1e-5)
     np.testing.assert_allclose(whitening.apply(rows[:1]), whitened[:1], atol=1e-6)
 
 
 def test_threshold_matches_its_formula_for_strangers():
-    """All pairs show two individuals: similarities are normal, with a spread of 1 / sqrt(d)."""
-    rows = draw_album(1500, 1)
+    """All pairs show two individuals: similarities are normal, with a spread of 1 / sqrt(d) and a steep tail."""
+    rows = draw_album(SATURATION_FACES, 1)
     estimate = estimate_threshold(rows, len(rows))
     assert estimate is not None
     expected = math.tanh(SPREADS_PER_LOG * math.log(SATURATION_FACES) / math.sqrt(DIM))
     assert estimate.threshold == pytest.approx(expected, abs=0.02)
-    similarities = (rows @ rows.T)[np.triu_indices(len(rows), 1)]
-    assert (similarities >= estimate.threshold).mean() <= estimate.false_match_rate < 1e-3
-    assert estimate.faces == 1500
+    assert estimate.false_match_rate < 1e-3
+    assert estimate.faces == SATURATION_FACES
     assert 0 < estimate.uncertainty < 0.3
+
+
+def test_a_tail_that_falls_slowly_raises_the_threshold(monkeypatch: pytest.MonkeyPatch):
+    """Of breeds, in which nobody is taken for another: counted by a loop over all pairs."""
+    rng = np.random.default_rng(1)
+    breeds = normalize(rng.normal(size=(40, DIM)).astype(np.float32))[rng.integers(0, 40, 400)]
+    rows = normalize(rng.exponential(size=(400, 1)).astype(np.float32) * breeds + draw_album(400, 1))
+    monkeypatch.setattr(comparison, "cluster", lambda rows, _: np.arange(len(rows)))
+    estimate = estimate_threshold(rows, len(rows))
+    assert estimate is not None
+    similarities = sorted(math.atanh(float(rows[i] @ rows[j])) for i in range(400) for j in range(i))
+    median = (similarities[39899] + similarities[39900]) / 2
+    spread = median - similarities[round(0.158655 * 79799)]
+    near, far = (sum(each >= median + limit * spread for each in similarities) for limit in (2, 4))
+    decay = max(math.log((near + 20) / (far + 20 * math.exp(-2.1))) / 2, 0.55)
+    spreads = 2 + math.log(400 * near / 79800) / decay
+    assert spreads > SPREADS_PER_LOG * math.log(400) + 0.5
+    assert estimate.threshold == pytest.approx(math.tanh(median + spreads * spread), abs=1e-3)
+    assert estimate.false_match_rate == pytest.approx(1 / 400, rel=1e-6), "of a face, one stranger"
 
 
 def test_threshold_rises_with_the_number_of_faces_until_saturation():
@@ -120,8 +137,8 @@ def test_embeddings_of_few_directions_tell_too_little():
     """Of colors, for example: strangers are often as similar as photos of one individual."""
     rows = normalize(np.abs(np.random.default_rng(0).normal(size=(100, 3))).astype(np.float32))
     assert shows_enough(rows, 0.99)
-    assert measure_album(rows, 0.99) is None
-    np.testing.assert_array_equal(cluster_album(rows, 0.99), cluster_by_domain(rows, 0.99)[0])
+    assert Comparison.measure(rows, Calibration.fixed(0.99)).estimate is None
+    np.testing.assert_array_equal(cluster_album(rows, 0.99), clustering.cluster(rows, 0.99))
 
 
 def test_needs_enough_faces_of_enough_individuals():
@@ -158,3 +175,54 @@ def test_evenly_spaced_rows_are_distinct_and_reach_both_ends(count: int, limit: 
     assert rows[0] == 0
     assert (np.diff(rows) > 0).all()
     assert rows[-1] == (count - 1 if limit > 1 else 0)
+
+
+CALIBRATED = Calibration(
+    Threshold(0.6, 1e-4, 0.5), Threshold(0.4, 0.05, 0.95), Threshold(0.3, 0.1, 0.97), 20.0, -9.0, 0.01, 50, 10**6
+)
+
+
+@pytest.mark.parametrize(
+    ("target_far", "faces", "expected"),
+    [
+        (HIGH_PRECISION_FAR, 10**6, (math.log(500) + 9) / 20),
+        (HIGH_PRECISION_FAR, 20, (math.log(20) + 9) / 20),
+        (1e-3, 10**6, 0.6),  # calibrated on too few pairs to know what lies above
+        (1e-3, 20, (math.log(20) + 9) / 20),
+    ],
+)
+def test_threshold_of_the_model(target_far: float, faces: int, expected: float):
+    calibration = replace(CALIBRATED, target_far=target_far)
+    assert clustering_threshold(calibration, faces) == pytest.approx(expected)
+    compared = Comparison(calibration, faces)
+    assert compared.threshold == pytest.approx(expected)
+    assert not compared.is_guess
+    assert "as the model was calibrated" in compared.sentence
+
+
+def test_threshold_of_the_model_is_never_below_its_balanced_one():
+    assert clustering_threshold(replace(CALIBRATED, intercept=-2.0, target_far=HIGH_PRECISION_FAR), 10) == 0.4
+
+
+def test_a_threshold_that_nobody_measured_is_a_guess():
+    compared = Comparison(Calibration.fixed(0.65), 3)
+    assert compared.is_guess
+    assert compared.threshold == 0.65
+    assert "a guess" in compared.sentence
+    assert compared.odds(np.array([0.9]), 3) is None
+
+
+def test_odds_match_their_formula():
+    odds = Comparison(CALIBRATED, 100).odds(np.array([0.3, 0.5, 0.9]), 4)
+    assert odds is not None
+    np.testing.assert_allclose(odds, [math.exp(20 * each - 9) / 4 for each in (0.3, 0.5, 0.9)])
+
+
+def test_measured_album_says_how_it_is_compared():
+    rows = draw_album(20, 6)
+    compared = Comparison.measure(rows, CALIBRATED)
+    assert compared.whitening is not None
+    assert compared.estimate is not None
+    assert compared.threshold == compared.estimate.threshold
+    assert f"{compared.threshold:.3f} ± {compared.uncertainty:.3f}" in compared.sentence
+    np.testing.assert_array_equal(compared.apply(rows), compared.whitening.apply(rows))

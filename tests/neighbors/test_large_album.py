@@ -2,19 +2,19 @@
 
 import errno
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from familiar.core.calibration import Calibration
 from familiar.core.errors import CannotWrite
 from familiar.core.vectors import normalize
 from familiar.metrics.clustering import contingency
-from familiar.neighbors import large_clustering
-from familiar.neighbors.clustering import cluster
-from familiar.neighbors.large_clustering import LargeClustering
-
-THRESHOLD = 0.5
+from familiar.neighbors import large_album
+from familiar.neighbors.comparison import Comparison
+from familiar.neighbors.large_album import LargeAlbum
 
 
 def draw(people: int = 60, photos: int = 10, seed: int = 0) -> np.ndarray:
@@ -26,19 +26,28 @@ def draw(people: int = 60, photos: int = 10, seed: int = 0) -> np.ndarray:
 
 @pytest.fixture(autouse=True)
 def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(large_clustering, "BATCH_ROWS", 100)
+    monkeypatch.setattr(large_album, "BATCH_ROWS", 100)
+    monkeypatch.setattr(large_album, "MAX_IN_MEMORY", 100)
+
+
+def open_album(
+    rows: np.ndarray, folder: Path, on_progress: Callable[[str, int, int], None] = lambda _what, _done, _all: None
+) -> LargeAlbum:
+    vectors = normalize(rows.astype(np.float32))
+    return LargeAlbum(lambda chosen: iter([vectors[chosen]]), len(rows), Calibration.fixed(0.5), folder, on_progress)
 
 
 def clusters_of(rows: np.ndarray, folder: Path) -> np.ndarray:
-    clustering = LargeClustering(rows, folder)
-    assert clustering.search()
-    return clustering.clusters_at(THRESHOLD)
+    album = open_album(rows, folder)
+    assert album.search()
+    return album.cluster()
 
 
 def test_clusters_are_those_of_the_search_in_memory(tmp_path: Path):
     rows = draw()
     clusters = clusters_of(rows, tmp_path)
-    table = contingency(cluster(normalize(rows.astype(np.float32)), THRESHOLD), clusters)
+    vectors = normalize(rows.astype(np.float32))
+    table = contingency(Comparison.measure(vectors, Calibration.fixed(0.5)).cluster(vectors), clusters)
     assert table.pairwise().f == 1.0
     assert clusters[0] == 0
     assert clusters.max() == 59
@@ -52,41 +61,40 @@ def test_a_search_that_was_interrupted_goes_on(tmp_path: Path, monkeypatch: pyte
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        LargeClustering(rows, tmp_path / "part", interrupt).search()
+        open_album(rows, tmp_path / "part", interrupt).search()
     searched: list[int] = []
-    search = large_clustering.InvertedFile.search
+    search = large_album.InvertedFile.search
 
-    def count(self: large_clustering.InvertedFile, queries: np.ndarray, *arguments: int):
+    def count(self: large_album.InvertedFile, queries: np.ndarray, *arguments: int):
         searched.append(int(queries[0]))
         return search(self, queries, *arguments)
 
-    monkeypatch.setattr(large_clustering.InvertedFile, "search", count)
-    clustering = LargeClustering(rows, tmp_path / "part")
-    assert clustering.search()
+    monkeypatch.setattr(large_album.InvertedFile, "search", count)
+    album = open_album(rows, tmp_path / "part")
+    assert album.search()
     assert searched == [300, 400, 500]
-    np.testing.assert_array_equal(clustering.clusters_at(THRESHOLD), expected)
+    np.testing.assert_array_equal(album.cluster(), expected)
 
 
 def test_processes_share_the_search(tmp_path: Path):
     rows, expected = draw(), clusters_of(draw(), tmp_path / "alone")
-    shared = [LargeClustering(rows, tmp_path / "shared") for _ in range(3)]
+    shared = [open_album(rows, tmp_path / "shared") for _ in range(3)]
     assert [each.search(share, 3) for share, each in enumerate(shared)] == [False, False, True]
     assert shared[0].search(0, 3)  # finds that the others are done
-    np.testing.assert_array_equal(shared[1].clusters_at(THRESHOLD), expected)
+    np.testing.assert_array_equal(shared[1].cluster(), expected)
 
 
-def test_files_of_other_rows_are_replaced(tmp_path: Path):
-    clusters_of(draw(), tmp_path)
-    np.testing.assert_array_equal(clusters_of(draw(40), tmp_path), clusters_of(draw(40), tmp_path / "new"))
+def test_damaged_groups_are_made_again(tmp_path: Path):
+    expected = clusters_of(draw(), tmp_path)
     (tmp_path / "groups.npz").write_bytes(b"half")
-    np.testing.assert_array_equal(clusters_of(draw(40), tmp_path), clusters_of(draw(40), tmp_path / "new"))
+    np.testing.assert_array_equal(clusters_of(draw(), tmp_path), expected)
 
 
 def test_parts_that_the_first_search_missed_are_joined_by_their_means(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(large_clustering, "NEIGHBORS", 2)
+    monkeypatch.setattr(large_album, "NEIGHBORS", 1)
     rows = draw(5, 60)
     assert clusters_of(rows, tmp_path / "again").max() == 4
-    monkeypatch.setattr(large_clustering, "MAX_REPEATS", 0)
+    monkeypatch.setattr(large_album, "MAX_REPEATS", 0)
     assert clusters_of(rows, tmp_path / "once").max() > 4
 
 
@@ -95,11 +103,5 @@ def test_too_little_space_is_noticed_before_anything_is_written(tmp_path: Path, 
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(os, "posix_fallocate", refuse, raising=False)
-    with pytest.raises(CannotWrite, match=r"grouped\.npy: cannot be written \(No space left"):
-        LargeClustering(draw(), tmp_path)
-
-
-def test_threshold_outside_its_range(tmp_path: Path):
-    clustering = LargeClustering(draw(), tmp_path)
-    with pytest.raises(ValueError, match=r"\[-1, 1\], got 1\.5"):
-        clustering.clusters_at(1.5)
+    with pytest.raises(CannotWrite, match=r"vectors\.npy\.draft: cannot be written \(No space left"):
+        open_album(draw(), tmp_path)

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from familiar.core.vectors import normalize
-from familiar.neighbors.purity import MIN_PART, MIN_SIZE, halve, split_mixed
+from familiar.neighbors.halves import halve
 
 DIM = 16
 
@@ -52,36 +52,3 @@ def test_both_halves_have_faces_and_the_first_has_the_first(count: int, seed: in
     assert halves is not None
     assert halves.is_second.any()
     assert not halves.is_second[0]
-
-
-def test_splits_two_individuals_and_three_but_not_one():
-    rows = np.concatenate([around(axis, 8) for axis in range(6)])
-    clusters = np.repeat([0, 0, 1, 1, 1, 2], 8)
-    expected = np.repeat(np.arange(6), 8)
-    np.testing.assert_array_equal(split_mixed(rows, clusters, 0.5, 0.1), expected)
-
-
-def test_splits_neither_small_clusters_nor_small_parts_nor_where_it_may_not():
-    small = np.concatenate([around(0, MIN_SIZE - 4), around(1, 3)])
-    assert not split_mixed(small, np.zeros(len(small), np.int64), 0.5, 0.1).any()
-    uneven = np.concatenate([around(0, MIN_SIZE), around(1, MIN_PART - 1)])
-    assert not split_mixed(uneven, np.zeros(len(uneven), np.int64), 0.5, 0.1).any()
-    two = np.concatenate([around(0, 8), around(1, 8)])
-    whole = np.zeros(len(two), np.int64)
-    assert not split_mixed(two, whole, 0.5, 0.1, np.zeros(len(two), np.bool_)).any()
-    assert split_mixed(two, whole, 0.5, 0.1, np.ones(len(two), np.bool_)).any()
-
-
-def test_does_not_split_where_the_threshold_is_low_or_its_uncertainty_large():
-    two = np.concatenate([around(0, 8), around(1, 8)])
-    whole = np.zeros(len(two), np.int64)
-    assert not split_mixed(two, whole, 0.0, 0.1).any()
-    assert not split_mixed(two, whole, 0.5, 1.0).any()
-
-
-@given(st.lists(st.integers(0, 3), max_size=60), st.integers(0, 2**16))
-def test_only_divides_clusters(clusters: list[int], seed: int):
-    rows, before = around(0, len(clusters), 1.0, seed), np.array(clusters, np.int64)
-    after = split_mixed(rows, before, 0.5, 0.05)
-    assert all(len(np.unique(before[after == number])) == 1 for number in np.unique(after))
-    assert len(after) == len(before)
