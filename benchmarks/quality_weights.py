@@ -20,6 +20,7 @@ import cv2
 import numpy as np
 import onnx
 import onnxruntime as ort
+from familiar.neighbors.album import cluster_measured, measure_album
 from left_out import COLLECTIONS, read_row
 from scipy.stats import spearmanr
 
@@ -27,7 +28,6 @@ from familiar import Embedder, Photo, build_detector, load_photo, metrics
 from familiar.datasets import IdentityTable, scan_folders
 from familiar.gallery.store.space import Space
 from familiar.neighbors import Centering, clustering
-from familiar.neighbors.album import cluster_measured, measure_album
 
 HALVES = 10
 LOW_QUALITY = 0.2

@@ -14,12 +14,12 @@ import time
 from pathlib import Path
 
 import numpy as np
+from familiar.neighbors.large_clustering import NEIGHBORS, LargeClustering, reserve_array
 
 from collection.clustering import figures
 from collection.vectors import DIM, NOISE, power_law_identities
 from familiar.core.vectors import normalize
 from familiar.neighbors.inverted_file import NPROBE, default_groups
-from familiar.neighbors.large_clustering import NEIGHBORS, LargeClustering, reserve_array
 
 THRESHOLD = 0.45  # chosen on 1,000,000 such vectors
 BLOCK_ROWS = 100_000

@@ -20,6 +20,7 @@ from familiar.datasets.folders import IdentityTable, scan_folders
 from familiar.embedding.embedder import Embedder
 from familiar.evaluation import verification_pairs
 from familiar.evaluation.context import EvaluationContext, EvaluationOptions, build_context
+from familiar.evaluation.suites import clustering as clustering_suite
 from familiar.evaluation.suites.catalog import SUITES, run_suites
 from familiar.evaluation.suites.clustering import clustering
 from familiar.evaluation.suites.harmonic import harmonic
@@ -31,13 +32,19 @@ from familiar.evaluation.suites.separation import separation
 from familiar.evaluation.suites.slices import slices
 from familiar.evaluation.suites.triplets import triplets
 from familiar.evaluation.suites.verification import verification
+from familiar.gallery.cluster.cluster import cluster
+from familiar.gallery.same.assignments import UNASSIGNED, load_assignments
+from familiar.gallery.store.space import Space
+from familiar.gallery.store.store import Store
 from familiar.metrics.pairs import Pairs
 from familiar.metrics.retrieval import rank_queries
 from familiar.metrics.retrieval import retrieval_metrics as retrieval_figures
 from familiar.metrics.roc import roc_counts
 from familiar.metrics.verification import average_precision, tar_at_far
 from familiar.metrics.verification import verification_metrics as verification_figures
+from familiar.neighbors.comparison import Comparison, clustering_threshold
 from support.evaluation_results import intervals, values
+from support.small_gallery import enroll_vectors
 
 pytestmark = pytest.mark.slow
 
@@ -141,12 +148,15 @@ def test_triplets_equal_closed_form(make_context):
     assert figures["average_margin"] == pytest.approx(0.58)
 
 
-def test_clustering_uses_bundle_high_precision_threshold(make_context):
-    figures = values(clustering(make_context(noise=0.02)))
+def test_clustering_measures_the_photos_and_has_the_bundles_threshold_for_few(make_context):
+    figures = values(clustering(make_context(noise=0.02, dim=48)))
     assert [figures[f"groups.bcubed.{name}"] for name in ("precision", "recall", "f")] == [1.0, 1.0, 1.0]
-    lowered = 0.9 * (1 - 0.4 * figures["groups.domain_shift"])
-    assert figures["groups.threshold"] == pytest.approx(lowered)
-    assert values(clustering(make_context(identities=7)))["groups.threshold"] == 0.9  # too few for whitening
+    context = make_context(noise=0.02, dim=48)
+    expected = Comparison.measure(context.embeddings, context.calibration)
+    assert expected.estimate is not None
+    assert figures["groups.threshold"] == pytest.approx(expected.threshold)
+    few = make_context(identities=3)
+    assert values(clustering(few))["groups.threshold"] == clustering_threshold(few.calibration, len(few.labels))
     assert figures["groups.groups"] == figures["groups.identities"] == figures["kmeans.k"] == 12
     assert figures["kmeans.ami"] == 1.0
     single_identity = make_context(identities=1)
@@ -154,6 +164,22 @@ def test_clustering_uses_bundle_high_precision_threshold(make_context):
         clustering(single_identity)
     single_photos = values(clustering(make_context(per=1)))
     assert (single_photos["groups.pairwise"], single_photos["groups.bcubed"]) == (None, None)
+
+
+def test_clusters_are_those_of_a_gallery(make_context, tmp_path):
+    """Of the same faces: whitened and from the threshold that they suggest, or so few that the model decides."""
+    for identities in (12, 3):
+        context = make_context(identities=identities, dim=16, noise=0.2)
+        space = Space("drawn", 16, (16,), context.calibration)
+        with Store.create(tmp_path / str(identities), space, embedding_dtype="float32") as store:
+            faces = enroll_vectors(store, context.embeddings)
+            cluster(store)
+            identity = load_assignments(store).identity
+        unassigned = identity == UNASSIGNED
+        expected = np.where(unassigned, -np.array(faces), identity)
+        groups, _, _ = clustering_suite._group_photos(context)
+        pairs = [np.unique(np.stack([groups, each]), axis=1).shape[1] for each in (expected, groups)]
+        assert pairs[0] == pairs[1] == len(np.unique(expected)) > 2
 
 
 def test_separation_and_identification_score_perfect_embeddings(make_context):

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from familiar.core.calibration import Calibration
 from familiar.core.gallery_types import Question
 from familiar.core.vectors import normalize
 from familiar.gallery.cluster.cluster import cluster
@@ -17,11 +18,11 @@ from familiar.gallery.review.questions import (
     doubtful_identities,
     propose_questions,
 )
-from familiar.gallery.same.album import unknown_uncertainty
 from familiar.gallery.same.decisions import undo
 from familiar.gallery.search.statistics import gallery_statistics
 from familiar.gallery.store.store import Store
-from familiar.neighbors.clustering import size_penalized_cosine
+from familiar.neighbors.comparison import Comparison
+from familiar.neighbors.rounds import size_penalized_cosine
 from support.small_gallery import (
     DIM,
     THRESHOLD,
@@ -61,7 +62,10 @@ def test_first_question_has_the_highest_expected_gain(gallery: Store):
     assert large.similarity == pytest.approx(0.5, abs=1e-6)
     (penalized,) = size_penalized_cosine(np.array([0.5]), np.array([3]))
     intercept, slope, _ = SAME_BY_MERGE
-    probability = 1 / (1 + np.exp(-intercept - slope * (penalized - THRESHOLD) / unknown_uncertainty(THRESHOLD)))
+    probability = 1 / (
+        1
+        + np.exp(-intercept - slope * (penalized - THRESHOLD) / Comparison(Calibration.fixed(THRESHOLD), 5).uncertainty)
+    )
     assert large.probability == pytest.approx(probability, rel=1e-4)
     assert large.expected_gain == pytest.approx(12**0.5 * probability, rel=1e-4)
     assert ({small.first_face, small.second_face}, small.first, small.second) == ({8, 9}, None, None)

@@ -1,5 +1,6 @@
 """Search a gallery for the photos or identities most similar to a query, with open-set identification."""
 
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -126,7 +127,7 @@ def _templates(store: Store, faces: EmbeddingTable, part: int, only: Filter) -> 
         mask = faces.parts == part
         if not only.empty:
             mask &= filter_mask(store, faces, only)
-        return compute_templates(load_assignments(store), np.flatnonzero(mask), faces.unit_rows)
+        return compute_templates(replace(load_assignments(store), faces=faces), np.flatnonzero(mask), faces.unit_rows)
 
     if not only.empty:
         return compute()
