@@ -29,12 +29,9 @@ def photos_of_two_individuals(count: int) -> tuple[np.ndarray, np.ndarray]:
 def test_clustering_examples_find_both_individuals() -> None:
     embeddings, labels = photos_of_two_individuals(6)
     seen: dict[str, Any] = {"embeddings": embeddings, "labels": labels}
-    cluster, domains, threshold = blocks("clustering.md")
+    cluster, threshold = blocks("clustering.md")
     exec(cluster, seen)
     assert np.array_equal(seen["clusters"], labels)
-    exec(domains, seen)
-    assert np.array_equal(seen["clusters"], labels)
-    assert not seen["domains"].any()
     exec(threshold, seen)
     assert seen["score"] == pytest.approx(1)
 
