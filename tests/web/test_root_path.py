@@ -22,8 +22,6 @@ from familiar.core.errors import FamiliarError
 from familiar.gallery import Gallery
 from familiar.gallery.edits.corrections import name_identity
 from familiar.gallery.store.store import Store
-from familiar.integrations.lost_pets.register import set_reports
-from familiar.integrations.lost_pets.reports import Report
 from familiar.web.middleware.session import cookie_name
 from familiar.web.server import STATIC, make_app
 from familiar.web.service import Service
@@ -33,6 +31,9 @@ from support.html import BROWSER, Page
 from support.middleware import TOKEN
 from support.middleware import browser as bare_browser
 from support.server import running_server
+
+register = pytest.importorskip("familiar.integrations.lost_pets.register", reason="the pages include the desk")
+reports = pytest.importorskip("familiar.integrations.lost_pets.reports")
 
 pytestmark = pytest.mark.slow
 
@@ -57,7 +58,7 @@ def settings(folder: Path, mean_color_bundle: Path) -> Settings:
     with Store.open(folder) as gallery:
         name_identity(gallery, 1, "Ruby")
         name_identity(gallery, 2, "Emma")
-        set_reports(Gallery(gallery), {1: Report("lost", "cat"), 2: Report("found", "cat")})
+        register.set_reports(Gallery(gallery), {1: reports.Report("lost", "cat"), 2: reports.Report("found", "cat")})
     return Settings(gallery=folder, models=(mean_color_bundle,), desk=True)
 
 
