@@ -39,7 +39,7 @@ from familiar.gallery.store.space import Space
 from familiar.metrics.calibration import calibrate
 from familiar.metrics.clustering import contingency
 from familiar.neighbors import Centering, cluster_album
-from familiar.neighbors.clustering import THRESHOLDS, prepare_linkage
+from familiar.neighbors.clustering import THRESHOLDS, clusters_at
 
 COLLECTIONS = {  # their folders
     "cats23": "cats23_gpriamo",
@@ -161,7 +161,7 @@ def pool(sets: Iterable[Labeled]) -> Labeled:
 
 
 def familiar_linkage(embeddings: np.ndarray) -> Partitions:
-    return prepare_linkage(embeddings).clusters_at
+    return partial(clusters_at, embeddings)
 
 
 def for_each(cluster_at: Callable[[float], np.ndarray]) -> Partitions:

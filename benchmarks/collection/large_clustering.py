@@ -1,6 +1,6 @@
 """Measure the clustering of millions of vectors through files: time, memory and quality of each step.
 
-    gallery.py large_clustering FOLDER [--count 1000000] [--threshold 0.45] [--predict 10000000,100000000]
+    gallery.py large_clustering FOLDER [--count 1000000] [--predict 10000000,100000000]
 
 Vectors of 128 dimensions as for `gallery.py clustering`, in float16. FOLDER keeps vectors, neighbors and the seconds
 that each batch took, so an interrupted measurement goes on. `--predict` computes what other counts would take, from
@@ -11,17 +11,18 @@ import argparse
 import json
 import resource
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
-from familiar.neighbors.large_clustering import NEIGHBORS, LargeClustering, reserve_array
 
 from collection.clustering import figures
 from collection.vectors import DIM, NOISE, power_law_identities
+from familiar.core.calibration import Calibration
 from familiar.core.vectors import normalize
 from familiar.neighbors.inverted_file import NPROBE, default_groups
+from familiar.neighbors.large_album import NEIGHBORS, LargeAlbum
 
-THRESHOLD = 0.45  # chosen on 1,000,000 such vectors
 BLOCK_ROWS = 100_000
 
 
@@ -31,14 +32,18 @@ def main(options: list[str]) -> None:
     )
     parser.add_argument("folder", type=Path)
     parser.add_argument("--count", type=int, default=1_000_000)
-    parser.add_argument("--threshold", type=float, default=THRESHOLD)
     parser.add_argument("--predict", default="", help="numbers of vectors")
     arguments = parser.parse_args(options)
     rows, identities = stored_vectors(arguments.folder, arguments.count)
     steps = Steps(arguments.folder / "seconds.json")
-    clustering = LargeClustering(rows, arguments.folder, steps.begin)
-    clustering.search()
-    clusters = clustering.clusters_at(arguments.threshold)
+
+    def read(chosen: np.ndarray) -> Iterator[np.ndarray]:
+        for start in range(0, len(chosen), BLOCK_ROWS):
+            yield normalize(rows[chosen[start : start + BLOCK_ROWS]].astype(np.float32))
+
+    album = LargeAlbum(read, len(rows), Calibration.fixed(0.5), arguments.folder, steps.begin)
+    album.search()
+    clusters = album.cluster()
     steps.begin("end", 0, 1)
     grouping, searching, merging = (steps.total(name) for name in ("grouping", "searching", "merging"))
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e6
@@ -96,8 +101,9 @@ def stored_vectors(folder: Path, count: int) -> tuple[np.ndarray, np.ndarray]:
     identities = rng.permutation(power_law_identities(count, rng))
     if not path.exists():
         centers = rng.standard_normal((int(identities.max()) + 1, DIM), dtype=np.float32)
+        path.parent.mkdir(parents=True, exist_ok=True)
         drawn = path.with_suffix(".drawn")
-        rows = reserve_array(drawn, (count, DIM))
+        rows = np.lib.format.open_memmap(drawn, "w+", np.float16, (count, DIM))
         for start in range(0, count, BLOCK_ROWS):
             block = centers[identities[start : start + BLOCK_ROWS]]
             block += np.float32(NOISE) * rng.standard_normal(block.shape, dtype=np.float32)

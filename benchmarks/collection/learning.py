@@ -77,7 +77,7 @@ def after_confirming(space: Space, rows: Labeled, individuals: int, draw: int) -
         faces = np.array(enroll_embeddings(gallery, rows.embeddings, names, space.space_id))
         assign(gallery, [Individual(None, tuple(faces[labels == label].tolist())) for label in chosen])
         with_learned = figures(gallery, labels, others)
-        is_used = load_album(gallery).main.learned_gain is not None
+        is_used = load_album(gallery).gains[0] is not None
         with gallery.write() as repository:
             repository.learned_faces.replace([])
         return np.array([is_used, *figures(gallery, labels, others), *with_learned])

@@ -25,7 +25,7 @@ from familiar.detection.detectors import WholePhoto, build_detector
 from familiar.embedding.embedder import Embedder
 from familiar.gallery.cluster.cluster import cluster
 from familiar.gallery.enroll.enroll import enroll
-from familiar.gallery.same.album import load_album
+from familiar.gallery.same.album import species_clusterings
 from familiar.gallery.store.space import Space
 from familiar.gallery.store.store import Store
 
@@ -109,7 +109,5 @@ def report_album(name: str, model: Embedder, album: dict[str, tuple[list[Path], 
         labels = np.unique([each for _, names in album.values() for each in names], return_inverse=True)[1]
         rows = np.repeat([*album], [len(photos) for photos, _ in album.values()])
         figures = [score(gallery, labels), *(score(gallery, labels, np.flatnonzero(rows == each)) for each in album)]
-        thresholds = ", ".join(
-            f"{each.species or 'all'} {each.threshold:.2f}" for each in load_album(gallery).thresholds
-        )
+        thresholds = ", ".join(f"{each.species or 'all'} {each.threshold:.2f}" for each in species_clusterings(gallery))
         print(f"| {name} | {' | '.join(f'{value:.3f}' for value in figures)} | {thresholds} |", flush=True)

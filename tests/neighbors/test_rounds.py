@@ -103,7 +103,7 @@ def test_clusters_that_cannot_be_linked_follow_those_that_they_became_part_of():
     assert mergeable(2) == [0, 4, 5]
     assert 5 not in mergeable(0)
     became[[3, 0]] = 4, 1
-    links.merge(became, np.array([3, 0], np.int32))
+    links.merge(np.array([4, 1], np.int32), np.array([3, 0], np.int32))
     assert mergeable(2) == [5]
     assert mergeable(1) == [4]
 

@@ -1,5 +1,8 @@
 """Slow reference implementation of clustering: full matrices, sets and loops."""
 
+import itertools
+from collections.abc import Iterable, Sequence
+
 import numpy as np
 
 from familiar.neighbors.constraints import Constraints
@@ -31,25 +34,32 @@ def reference_clusters(
         union = first | second
         return not (first & locked and second & locked) and not any(pair <= union for pair in cannot_link)
 
+    def near(level: float, pairs: Iterable[Sequence[frozenset[int]]]) -> dict[frozenset[frozenset[int]], float]:
+        """Compare pairs that may merge; those as similar as the level."""
+        compared = {
+            frozenset(pair): penalized_cosine(*pair) for pair in pairs if pair[0] != pair[1] and may_merge(*pair)
+        }
+        return {pair: similarity for pair, similarity in compared.items() if similarity >= level}
+
+    def clusters_in(pairs: Iterable[frozenset[frozenset[int]]]) -> set[frozenset[int]]:
+        return set().union(*pairs)
+
     clusters = {frozenset([row]) for row in range(count) if seeds[row] < 0}
     clusters |= {frozenset(np.flatnonzero(seeds == seed).tolist()) for seed in seeds if seed >= 0}
     level = 1.0
     while True:
-        while True:
-            most_similar: dict[frozenset[int], tuple[float, frozenset[int]]] = {}
-            for first in clusters:
-                options = [
-                    (penalized_cosine(first, second), second)
-                    for second in clusters
-                    if first != second and may_merge(first, second)
-                ]
-                near = [option for option in options if option[0] >= level]
-                if near:
-                    most_similar[first] = max(near, key=lambda option: option[0])
-            merged = {first | second for first, (_, second) in most_similar.items() if most_similar[second][1] == first}
-            if not merged:
-                break
-            clusters = {each for each in clusters if not any(each < whole for whole in merged)} | merged
+        while pairs := near(level, itertools.combinations(clusters, 2)):
+            while pairs:
+                most_similar = {
+                    each: max((pair for pair in pairs if each in pair), key=pairs.__getitem__)
+                    for each in clusters_in(pairs)
+                }
+                merged = {
+                    pair: frozenset().union(*pair) for pair in pairs if all(most_similar[each] == pair for each in pair)
+                }
+                became = {each: whole for pair, whole in merged.items() for each in pair}
+                clusters = {became.get(each, each) for each in clusters}
+                pairs = near(level, [[became.get(each, each) for each in pair] for pair in pairs])
         if level <= threshold:
             return clusters
         level = max(level - STEP, threshold)

@@ -124,10 +124,13 @@ class Clusters:
 
     def cluster(self) -> Int64[np.ndarray, " n"]:
         """Return the cluster of each item."""
-        became = self.absorbed_by
-        while not np.array_equal(became[became], became):
-            became = became[became]
-        return became[self.initial].astype(np.int64)
+        return self.existing(self.initial.astype(np.int32)).astype(np.int64)
+
+    def existing(self, clusters: Int32[np.ndarray, " m"]) -> Int32[np.ndarray, " m"]:
+        """Return what clusters have become part of."""
+        while not np.array_equal(became := self.absorbed_by[clusters], clusters):
+            clusters = became
+        return clusters
 
     def merge(self, survivors: Int32[np.ndarray, " m"], absorbed: Int32[np.ndarray, " m"]) -> None:
         """Merge pairs of clusters, none of which is in two of the pairs."""
@@ -144,6 +147,8 @@ class Clusters:
     def similarity(self, pairs: Pairs) -> Float32[np.ndarray, " p"]:
         """Compare pairs of clusters. Rounded to float32, so that equal similarities tie exactly."""
         similarity = np.empty(len(pairs.first), np.float32)
+        if not len(similarity):
+            return similarity
 
         def compare(part: slice) -> None:
             first, second = pairs.first[part], pairs.second[part]
@@ -152,7 +157,10 @@ class Clusters:
             smaller = np.minimum(self.sizes[first], self.sizes[second])
             similarity[part] = np.clip(size_penalized_cosine(cosine, smaller), -1.0, 1.0)
 
-        map_blocks(compare, len(similarity), 1, _COMPARED_PAIRS)
+        if len(similarity) <= _COMPARED_PAIRS:  # starting threads would take longer
+            compare(slice(None))
+        else:
+            map_blocks(compare, len(similarity), 1, _COMPARED_PAIRS)
         return similarity
 
 
@@ -171,18 +179,26 @@ class CannotLinks:
     def __init__(self, locked: Bool[np.ndarray, " g"], pairs: Int[np.ndarray, "p 2"]) -> None:
         self._locked = locked
         self._pairs = Pairs.distinct(*pairs.T)
+        self._is_linked = np.zeros(len(locked), np.bool_)
+        self._is_linked[pairs] = True
 
     def allow(self, pairs: Pairs) -> Bool[np.ndarray, " p"]:
         """Tell which pairs of clusters may merge."""
         allowed = ~(self._locked[pairs.first] & self._locked[pairs.second])
-        if len(self._pairs.first):
-            allowed &= ~np.isin(pairs.keys(), self._pairs.keys())
+        doubtful = np.flatnonzero(self._is_linked[pairs.first] & self._is_linked[pairs.second])
+        if len(doubtful):
+            keys = Pairs(pairs.first[doubtful], pairs.second[doubtful]).keys()
+            allowed[doubtful[np.isin(keys, self._pairs.keys())]] = False
         return allowed
 
-    def merge(self, became: Int32[np.ndarray, " g"], absorbed: Int32[np.ndarray, " m"]) -> None:
+    def merge(self, survivors: Int32[np.ndarray, " m"], absorbed: Int32[np.ndarray, " m"]) -> None:
         """Apply what holds for absorbed clusters to those that they became part of."""
-        self._locked[became[absorbed]] |= self._locked[absorbed]
-        if len(self._pairs.first):
+        self._locked[survivors] |= self._locked[absorbed]
+        linked = self._is_linked[absorbed]
+        if linked.any():
+            self._is_linked[survivors] |= linked
+            became = np.arange(len(self._locked), dtype=np.int32)
+            became[absorbed] = survivors
             self._pairs = Pairs.distinct(became[self._pairs.first], became[self._pairs.second])
 
 
@@ -200,9 +216,9 @@ class Rounds:
         self, clusters: Clusters, pairs: Pairs, cannot_link: CannotLinks | None = None, floor: float = -1.0
     ) -> None:
         self._clusters, self._cannot_link, self._floor = clusters, cannot_link, floor
-        self._became = np.arange(len(clusters.sizes), dtype=np.int32)
         self._has_changed = np.zeros(len(clusters.sizes), np.bool_)
-        self._pairs, self._similarity = self._known(pairs)
+        self._merged: list[Int32[np.ndarray, " m"]] = []
+        self._pairs, self._similarity = self._known(pairs, floor)
         self._level = 1.0
 
     def merge_down_to(self, threshold: float) -> None:
@@ -213,34 +229,39 @@ class Rounds:
         self._merge_at(threshold)
 
     def _merge_at(self, level: float) -> None:
-        while True:
-            near = self._similarity >= level
-            if not near.any():
-                return
-            survivors, absorbed = _nearest_to_each_other(self._pairs[near], self._similarity[near])
-            self._clusters.merge(survivors, absorbed)
-            self._became[absorbed] = survivors
-            if self._cannot_link is not None:
-                self._cannot_link.merge(self._became, absorbed)
-            self._compare_again(survivors, absorbed)
+        while (near := self._similarity >= level).any():
+            pairs, similarity = self._pairs[near], self._similarity[near]
+            while len(similarity):
+                survivors, absorbed = _nearest_to_each_other(pairs, similarity)
+                self._clusters.merge(survivors, absorbed)
+                if self._cannot_link is not None:
+                    self._cannot_link.merge(survivors, absorbed)
+                changed = np.concatenate([survivors, absorbed])
+                self._has_changed[changed] = True
+                pairs, similarity = self._compare_again(pairs, similarity, level)
+                self._has_changed[changed] = False
+                self._merged.append(changed)
+            # Only now those that were less similar than the level: there are many.
+            self._has_changed[np.concatenate(self._merged)] = True
+            self._pairs, self._similarity = self._compare_again(self._pairs, self._similarity, self._floor)
+            self._has_changed[np.concatenate(self._merged)] = False
+            self._merged.clear()
 
-    def _compare_again(self, survivors: Int32[np.ndarray, " m"], absorbed: Int32[np.ndarray, " m"]) -> None:
-        for merged in (survivors, absorbed):
-            self._has_changed[merged] = True
-        changed = self._has_changed[self._pairs.first] | self._has_changed[self._pairs.second]
-        for merged in (survivors, absorbed):
-            self._has_changed[merged] = False
-        moved, rest = self._pairs[changed], ~changed
-        pairs, similarity = self._known(Pairs.distinct(self._became[moved.first], self._became[moved.second]))
-        self._pairs = self._pairs[rest] + pairs
-        self._similarity = np.concatenate([self._similarity[rest], similarity])
+    def _compare_again(
+        self, pairs: Pairs, similarity: Float32[np.ndarray, " p"], floor: float
+    ) -> tuple[Pairs, Float32[np.ndarray, " r"]]:
+        """Replace pairs of clusters that have merged by those of what they became part of."""
+        changed = self._has_changed[pairs.first] | self._has_changed[pairs.second]
+        first, second = (self._clusters.existing(each[changed]) for each in (pairs.first, pairs.second))
+        compared, compared_similarity = self._known(Pairs.distinct(first, second), floor)
+        return pairs[~changed] + compared, np.concatenate([similarity[~changed], compared_similarity])
 
-    def _known(self, pairs: Pairs) -> tuple[Pairs, Float32[np.ndarray, " p"]]:
+    def _known(self, pairs: Pairs, floor: float) -> tuple[Pairs, Float32[np.ndarray, " p"]]:
         """Compare the pairs that may merge, and drop those that are not similar enough."""
         if self._cannot_link is not None:
             pairs = pairs[self._cannot_link.allow(pairs)]
         similarity = self._clusters.similarity(pairs)
-        known = similarity >= self._floor
+        known = similarity >= floor
         return pairs[known], similarity[known]
 
 
