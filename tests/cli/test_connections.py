@@ -8,6 +8,7 @@ from support import connections
 from support.drawn_cats import draw_cats
 from support.tiers import small_and_exhaustive
 
+pytest.importorskip("familiar.integrations", reason="commands of the integrations are among those watched")
 pytestmark = pytest.mark.slow
 
 SMALL = " ".join(

@@ -9,6 +9,7 @@ from familiar.gallery.store.store import Store
 from support.cli import Familiar
 from support.small_gallery import SPACE, draw_individuals, enroll_vectors
 
+pytest.importorskip("familiar.integrations", reason="the index is an integration")
 pytest.importorskip("milvus_lite", reason="milvus-lite is not installed")
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]  # of gRPC and FAISS
 

@@ -51,6 +51,13 @@ def proposed_pairs(gallery: Store) -> set[tuple[int, int]]:
     return {face_pair(question) for question in propose_questions(gallery, 1000)}
 
 
+def test_an_identity_whose_faces_cancel_is_asked_about_by_one_of_them(gallery: Store):
+    row = draw_individuals([1])
+    faces = enroll_vectors(gallery, np.concatenate([row, -row, draw_individuals([1, 1], seed=1)[1:]]))
+    corrections.split(gallery, faces[:2])
+    assert {question.kind for question in propose_questions(gallery)} == {"merge"}
+
+
 def test_first_question_has_the_highest_expected_gain(gallery: Store):
     enroll_vectors(
         gallery, np.concatenate([np.repeat(row_at(1, 0, 1), 4, axis=0), np.repeat(row_at(0.5, 0, 1), 3, axis=0)])
@@ -62,10 +69,8 @@ def test_first_question_has_the_highest_expected_gain(gallery: Store):
     assert large.similarity == pytest.approx(0.5, abs=1e-6)
     (penalized,) = size_penalized_cosine(np.array([0.5]), np.array([3]))
     intercept, slope, _ = SAME_BY_MERGE
-    probability = 1 / (
-        1
-        + np.exp(-intercept - slope * (penalized - THRESHOLD) / Comparison(Calibration.fixed(THRESHOLD), 5).uncertainty)
-    )
+    uncertainty = Comparison(Calibration.fixed(THRESHOLD), 5).uncertainty
+    probability = 1 / (1 + np.exp(-intercept - slope * (penalized - THRESHOLD) / uncertainty))
     assert large.probability == pytest.approx(probability, rel=1e-4)
     assert large.expected_gain == pytest.approx(12**0.5 * probability, rel=1e-4)
     assert ({small.first_face, small.second_face}, small.first, small.second) == ({8, 9}, None, None)

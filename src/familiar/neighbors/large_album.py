@@ -103,7 +103,7 @@ class LargeAlbum:
             self._on_progress("searching for neighbors", number, len(self._batches))
             path, batch = self._batch_path(number), self._batches[number]
             if not path.exists():
-                nearest, similarity = self._groups.search(np.arange(batch.start, batch.stop), NEIGHBORS)
+                nearest, similarity = self._groups.search(np.arange(batch.start, batch.stop, dtype=np.int64), NEIGHBORS)
                 _save(path, nearest=nearest, similarity=similarity.astype(np.float16))
         return all(self._batch_path(number).exists() for number in range(len(self._batches)))
 

@@ -134,10 +134,11 @@ class Clusters:
 
     def merge(self, survivors: Int32[np.ndarray, " m"], absorbed: Int32[np.ndarray, " m"]) -> None:
         """Merge pairs of clusters, none of which is in two of the pairs."""
-        sums = sum(
+        first, second = (
             self.directions[each].astype(self.lengths.dtype, copy=False) * self.lengths[each, None]
             for each in (survivors, absorbed)
         )
+        sums = first + second
         lengths = _lengths(sums)
         self.directions[survivors], self.lengths[survivors] = sums / lengths[:, None], lengths
         self.sizes[survivors] += self.sizes[absorbed]
@@ -218,6 +219,8 @@ class Rounds:
         self._clusters, self._cannot_link, self._floor = clusters, cannot_link, floor
         self._has_changed = np.zeros(len(clusters.sizes), np.bool_)
         self._merged: list[Int32[np.ndarray, " m"]] = []
+        self._pairs: Pairs
+        self._similarity: Float32[np.ndarray, " p"]
         self._pairs, self._similarity = self._known(pairs, floor)
         self._level = 1.0
 

@@ -68,7 +68,8 @@ def recluster(
     unassigned = np.flatnonzero((assignments.identity == UNASSIGNED) & ~free_mask)
     for identity in changed_identities:
         members = assignments.rows_of_identity(identity)
-        for species in np.unique(album.species[members]):
+        present: list[int] = np.unique(album.species[members]).tolist()
+        for species in present:
             mean = album.rows[members[album.species[members] == species]].mean(axis=0)
             candidates = unassigned[album.species[unassigned] == species]
             min_product = np.linalg.norm(mean) * album.comparisons[species].threshold

@@ -30,6 +30,7 @@ SAME_BY_MERGE = (-0.8, 1.2, 0.0)
 DIFFERENT_BY_SPLIT = (-1.7, -2.7, 0.0)
 DIFFERENT_BY_OUTLIER = (-3.6, -0.8, 1.5)
 _MAX_CANDIDATES = 1000  # questions of each kind
+_SHORTEST = 1e-6  # a shorter sum has no direction: one face stands for the cluster
 
 
 @dataclass(frozen=True, eq=False)
@@ -168,7 +169,9 @@ def _merges(store: Store, clusters: Clusters) -> Iterator[Candidate]:
     if count < 2:
         return
     largest = np.argsort(-sizes, kind="stable")[:MAX_MERGED]
-    means = normalize(clusters.sums)
+    lengths = np.linalg.norm(clusters.sums, axis=1, keepdims=True)
+    directions = np.where(lengths > _SHORTEST, clusters.sums, clusters.album.rows[clusters.last_rows])
+    means = normalize(directions)
     neighbors, similarities = search(means, queries=means[largest], k=min(NEIGHBORS + 1, count))
     queries = np.repeat(largest, neighbors.shape[1])
     pairs = np.sort(np.stack([queries, neighbors.reshape(-1)]), axis=0)

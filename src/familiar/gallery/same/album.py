@@ -188,7 +188,8 @@ def _number_species(
         species[unknown] = (embeddings[unknown] @ means.T).argmax(axis=1)
     part_count = len(faces.space.part_spaces)
     combined, numbered = np.unique(species * part_count + faces.parts, return_inverse=True)
-    return tuple(names[each // part_count] for each in combined), tuple((combined % part_count).tolist()), numbered
+    kinds: list[int] = combined.tolist()
+    return tuple(names[each // part_count] for each in kinds), tuple(each % part_count for each in kinds), numbered
 
 
 def _count_matches(album: Album, pairs: Int64[np.ndarray, "p 2"]) -> int:

@@ -109,7 +109,8 @@ def face_confidences(store: Store, identity: int) -> list[AssignmentConfidence]:
         faces = {face.face: face for face in repository.faces.rows_of_identity(identity)}
         album = load_album(store)
     scored: list[tuple[float, AssignmentConfidence]] = []
-    for species in np.unique(album.species[members]).tolist():
+    numbers: list[int] = np.unique(album.species[members]).tolist()
+    for species in numbers:
         rows, comparison = members[album.species[members] == species], album.comparisons[species]
         similarities = _similarity_to_others(assignments.faces.unit_rows(rows))
         fits = _similarity_to_others(album.rows[rows])
