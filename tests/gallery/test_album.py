@@ -99,3 +99,40 @@ def test_faces_of_an_identity_are_ordered_as_they_are_clustered(gallery: Store):
     faces = enroll_vectors(gallery, sharing_much([EACH] * 8))
     corrections.split(gallery, faces[: EACH + 1], "Mia")
     assert face_confidences(gallery, 1)[-1].face.face == faces[EACH]
+
+
+def take_at(gallery: Store, seconds_of_photo: dict[int, int]) -> None:
+    with gallery.write(faces_change=True) as repository:
+        for photo, seconds in seconds_of_photo.items():
+            taken_at = f"2024-05-01T10:{seconds // 60:02}:{seconds % 60:02}"
+            repository.connection.execute("UPDATE photos SET taken_at = ? WHERE id = ?", (taken_at, photo))
+
+
+def profiles(of: int, faces: int) -> np.ndarray:
+    """An individual from the side: a little below the threshold of .6 to itself from the front."""
+    rows = np.zeros((faces, DIM))
+    rows[:, of], rows[:, DIM - 1] = 0.58, 0.81
+    return normalize(rows.astype(np.float32))
+
+
+def test_photos_of_a_burst_are_of_one_individual(gallery: Store):
+    enroll_vectors(gallery, np.concatenate([draw_individuals([3], noise=0.01), profiles(0, 1)]))
+    take_at(gallery, {1: 0, 2: 100, 3: 200, 4: 209})
+    cluster(gallery)
+    assert groups(gallery) == {frozenset({1, 2, 3, 4})}
+
+
+def test_a_burst_of_two_individuals_or_with_a_longer_break_links_nothing(gallery: Store):
+    enroll_vectors(gallery, np.concatenate([draw_individuals([3, 3], noise=0.01), profiles(0, 1)]))
+    take_at(gallery, {1: 0, 2: 100, 3: 200, 4: 205, 5: 300, 6: 400, 7: 211 + 60})
+    cluster(gallery)
+    assert groups(gallery) == {frozenset({1, 2, 3}), frozenset({4, 5, 6})}
+
+
+def test_what_the_user_said_is_stronger_than_a_burst(gallery: Store):
+    enroll_vectors(gallery, np.concatenate([draw_individuals([3], noise=0.01), profiles(0, 2)]))
+    take_at(gallery, {1: 0, 2: 100, 3: 200, 4: 209, 5: 215})
+    corrections.mark_different(gallery, 3, 5)
+    cluster(gallery)
+    assert not any({3, 5} <= members for members in groups(gallery))
+    assert frozenset({1, 2, 3}) in groups(gallery), "a face that must not be with another is linked by no burst"

@@ -10,7 +10,7 @@ from jaxtyping import Bool, Int64
 
 from familiar.core.gallery_types import ClusterResult
 from familiar.gallery.cluster.plan import Plan, adapt_plan, unassign_conflicts, write_plan
-from familiar.gallery.same.album import Album, album_at, load_album
+from familiar.gallery.same.album import Album, album_at, load_album, similar_bursts
 from familiar.gallery.same.assignments import UNASSIGNED, GalleryAssignments, load_assignments
 from familiar.gallery.same.constraints import build_constraints
 from familiar.gallery.same.decisions import decision
@@ -27,9 +27,10 @@ def cluster(store: Store, *, threshold: float | None = None, rebuild: bool = Fal
     """Cluster all unassigned faces, as one decision that can be undone.
 
     Never together: two faces of one photo, unless the user said that they show one individual; faces that the user
-    marked as different or rejected; and two existing identities. Faces of a quality below .02 are only in an identity
-    if the user put them there, or if it has a name. The result is deterministic. Other writers wait only while it is
-    written.
+    marked as different or rejected; and two existing identities. Together from the start: the faces of photos with one
+    face each that were taken within ten seconds, if they are not too different (`similar_bursts`). Faces of a quality
+    below .02 are only in an identity if the user put them there, or if it has a name. The result is deterministic.
+    Other writers wait only while it is written.
 
     Args:
         store: the gallery to change.
@@ -104,7 +105,8 @@ def _compute_plan(
 ) -> Plan:
     """Cluster the faces in `subset_mask` around those that stay in their `fixed_identity`; the others do not change."""
     rows = np.flatnonzero(subset_mask & ((fixed_identity != UNASSIGNED) | (assignments.faces.quality >= MIN_QUALITY)))
-    constraints, seed_identities = build_constraints(store, assignments, fixed_identity, rows)
+    bursts = similar_bursts(store, album)
+    constraints, seed_identities = build_constraints(store, assignments, fixed_identity, rows, bursts)
     clusters = np.zeros(len(rows), np.int64)
     for number, comparison in enumerate(album.comparisons):
         selected = np.flatnonzero(album.species[rows] == number)

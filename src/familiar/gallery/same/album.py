@@ -17,6 +17,9 @@ from familiar.gallery.store.store import Store
 from familiar.neighbors.comparison import Comparison
 from familiar.neighbors.within_identity import Gain
 
+BURST_UNCERTAINTIES = 2.0
+"""By so many uncertainties of the threshold, two faces of a burst may be less similar than others."""
+
 
 @dataclass(frozen=True, eq=False)
 class Album:
@@ -88,6 +91,20 @@ def album_at(faces: EmbeddingTable, threshold: float) -> Album:
     count = len(faces.space.part_spaces)
     comparison = Comparison(Calibration.fixed(threshold), len(faces.ids))
     return Album(faces, faces.parts, (None,) * count, tuple(range(count)), (comparison,) * count, (None,) * count)
+
+
+def similar_bursts(store: Store, album: Album) -> Int64[np.ndarray, "p 2"]:
+    """List the pairs of faces that were photographed within seconds, one in each photo, and are not too different.
+
+    Nearly all show one individual; of those that do not, most are less similar than `BURST_UNCERTAINTIES` below the
+    threshold (docs/benchmarks/layers.md).
+    """
+    with store.read() as repository:
+        pairs = burst_pairs(album.faces.photo_ids, repository.photos.times())
+    first, second = pairs.T
+    floor = album.thresholds[first] - BURST_UNCERTAINTIES * album.uncertainties[first]
+    similar = np.einsum("pd,pd->p", album.rows[first], album.rows[second]) >= floor
+    return pairs[similar & (album.species[first] == album.species[second])]
 
 
 def comparison_of_part(store: Store, part: int = 0, length: int | None = None) -> Comparison:

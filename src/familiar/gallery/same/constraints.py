@@ -15,6 +15,7 @@ from familiar.neighbors.constraints import Constraints
 
 BURST_SECONDS = 10
 """Photos taken within so many seconds of each other probably show the same individual."""
+_NO_PAIRS = np.empty((0, 2), np.int64)
 
 
 def build_constraints(
@@ -22,27 +23,32 @@ def build_constraints(
     assignments: GalleryAssignments,
     fixed_identity: Int64[np.ndarray, " n"],
     rows: Int64[np.ndarray, " m"],
+    bursts: Int64[np.ndarray, "b 2"] = _NO_PAIRS,
 ) -> tuple[Constraints, Int64[np.ndarray, " s"]]:
     """Build the constraints for clustering the faces in `rows`.
 
-    Must-link: the faces of one fixed identity, and pairs that the user marked as the same individual. Cannot-link:
-    faces of one photo, pairs that the user marked as different, and a face and an identity it was rejected from. Where
-    the two contradict each other, must-link wins: so two faces of one photo share an identity if the user said so.
+    Must-link: the faces of one fixed identity, pairs that the user marked as the same individual, and bursts.
+    Cannot-link: faces of one photo, pairs that the user marked as different, and a face and an identity it was rejected
+    from. Where the two contradict each other, must-link wins: so two faces of one photo share an identity if the user
+    said so. But a face that must not be together with another one is linked by no burst.
 
     Args:
         store: where the corrections are stored.
         assignments: of all n faces, before clustering.
         fixed_identity: of all n faces, the identity that a face stays in, or `UNASSIGNED`.
         rows: rising rows of the faces that are clustered.
+        bursts: pairs of all n faces that were photographed one right after the other.
 
     Returns:
         The constraints, and the identity of each of the first s seeds. These are locked: no two of them are ever
         joined. The seeds after them are faces that the user marked as the same and that are in no fixed identity.
     """
     must_link = marked_pairs(store, assignments.faces.ids[rows], same=True)
-    seeds, seed_identities = _seeds(fixed_identity[rows], must_link)
-    locked: Bool[np.ndarray, " s"] = np.arange(int(seeds.max(initial=UNASSIGNED)) + 1) < len(seed_identities)
     cannot_link = cannot_link_pairs(store, assignments, fixed_identity, rows)
+    linked = _indices_of_pairs(bursts, rows)
+    linked = linked[~np.isin(linked, cannot_link).any(axis=1)]
+    seeds, seed_identities = _seeds(fixed_identity[rows], np.concatenate([must_link, linked]))
+    locked: Bool[np.ndarray, " s"] = np.arange(int(seeds.max(initial=UNASSIGNED)) + 1) < len(seed_identities)
     return Constraints(seeds, locked, cannot_link[~are_together(cannot_link, seeds)]), seed_identities
 
 
@@ -144,7 +150,7 @@ def are_together(pairs: Int64[np.ndarray, "p 2"], identity: Int64[np.ndarray, " 
 def burst_pairs(photos: Int64[np.ndarray, " m"], times: Sequence[tuple[int, str]]) -> Int64[np.ndarray, "p 2"]:
     """List pairs of rows whose photos were taken one right after the other, each of them with a single face.
 
-    Such a pair shows the same individual in nearly all cases. It is no constraint, as it need not.
+    Such a pair shows the same individual in nearly all cases.
 
     Args:
         photos: of each row.
