@@ -108,10 +108,10 @@ def take_at(gallery: Store, seconds_of_photo: dict[int, int]) -> None:
             repository.connection.execute("UPDATE photos SET taken_at = ? WHERE id = ?", (taken_at, photo))
 
 
-def profiles(of: int, faces: int) -> np.ndarray:
+def profiles(axis: int, faces: int) -> np.ndarray:
     """An individual from the side: a little below the threshold of .6 to itself from the front."""
     rows = np.zeros((faces, DIM))
-    rows[:, of], rows[:, DIM - 1] = 0.58, 0.81
+    rows[:, axis], rows[:, DIM - 1] = 0.58, 0.81
     return normalize(rows.astype(np.float32))
 
 

@@ -110,9 +110,9 @@ def test_nearest_rows_match_a_full_matrix(exact, monkeypatch):
     queries, nearest = nearest_rows(rows, 4, np.array([3, 40, 7]))
     assert sorted(queries.tolist()) == [3, 7, 40]
     similarity = rows @ rows.T
-    for query, found in zip(queries, nearest, strict=True):
+    for query, neighbors in zip(queries, nearest, strict=True):
         expected = [row for row in np.argsort(-similarity[query]).tolist() if row != query][:4]
-        assert [row for row in found.tolist() if row != query] == expected
+        assert [row for row in neighbors.tolist() if row != query] == expected
 
 
 def test_clusters_join_only_through_neighbors():

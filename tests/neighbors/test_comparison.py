@@ -17,8 +17,9 @@ from familiar.neighbors.comparison import (
     Comparison,
     cluster_album,
     clustering_threshold,
+    count_individuals,
     estimate_threshold,
-    shows_enough,
+    has_many_groups,
 )
 from familiar.neighbors.whitening import MAX_MEASURED, PRIOR_FACES, Whitening, evenly_spaced
 
@@ -136,17 +137,44 @@ def test_threshold_is_a_similarity_whatever_the_album(individuals: int, photos: 
 def test_embeddings_of_few_directions_tell_too_little():
     """Of colors, for example: strangers are often as similar as photos of one individual."""
     rows = normalize(np.abs(np.random.default_rng(0).normal(size=(100, 3))).astype(np.float32))
-    assert shows_enough(rows, 0.99)
+    assert count_individuals(clustering.cluster(rows, 0.99)) > 4
     assert Comparison.measure(rows, Calibration.fixed(0.99)).estimate is None
     np.testing.assert_array_equal(cluster_album(rows, 0.99), clustering.cluster(rows, 0.99))
 
 
+def is_measured(rows: np.ndarray, threshold: float = 0.5) -> bool:
+    return Comparison.measure(rows, Calibration.fixed(threshold)).estimate is not None
+
+
 def test_needs_enough_faces_of_enough_individuals():
-    assert shows_enough(draw_album(6, 4), 0.5)
-    assert not shows_enough(draw_album(6, 4)[: MIN_FACES - 1], 0.5)
-    assert not shows_enough(draw_album(2, 30), 0.5)
+    assert is_measured(draw_album(6, 4))
+    assert not is_measured(draw_album(6, 4)[: MIN_FACES - 1])
+    assert not is_measured(draw_album(2, 30))
     unequal = np.concatenate([draw_album(1, 60), draw_album(8, 1, seed=1)])
-    assert not shows_enough(unequal, 0.5), "one individual has nearly all photos"
+    assert not is_measured(unequal), "one individual has nearly all photos"
+
+
+def test_a_species_that_the_model_does_not_know_is_measured_but_one_individual_is_not():
+    """The model takes all for one individual: twenty who share much, or one."""
+    many, single = draw_album(20, 6, shared=3.0), draw_album(1, 120)
+    for rows in (many, single):
+        assert count_individuals(clustering.cluster(rows, 0.3)) < 1.1
+    assert is_measured(many, 0.3)
+    assert not is_measured(single, 0.3)
+
+
+def test_individuals_count_by_their_shares():
+    assert count_individuals(np.array([0, 0, 1, 1])) == 2
+    assert count_individuals(np.zeros(5, np.int64)) == 1
+    assert count_individuals(np.array([0] * 98 + [1, 2])) < 1.05
+
+
+def test_many_groups_are_twelve_of_three_with_half_of_the_faces():
+    twelve = np.repeat(np.arange(12), 3)
+    assert has_many_groups(twelve)
+    assert not has_many_groups(twelve[:-1])
+    assert has_many_groups(np.concatenate([twelve, 12 + np.arange(36)]))
+    assert not has_many_groups(np.concatenate([twelve, 12 + np.arange(37)]))
 
 
 def test_album_of_few_individuals_is_clustered_at_the_models_threshold():

@@ -56,7 +56,11 @@ class Calibration:
 
     @staticmethod
     def fixed(similarity: float) -> "Calibration":
-        """Return a calibration that was not fitted, and of which all thresholds are one similarity in [-1, 1]."""
+        """Return a calibration that was not fitted, and of which all thresholds are the same.
+
+        Args:
+            similarity: in [-1, 1].
+        """
         threshold = Threshold(similarity, None, None)
         return Calibration(threshold, threshold, threshold, None, None, None, 0, 0)
 

@@ -30,6 +30,8 @@ MIN_QUALITY = 0.02
 """Faces below it are in no cluster: blurred or tiny faces resemble each other. Chosen on dogs29 and cats23."""
 MIN_FACES, MIN_INDIVIDUALS = 24, 4.0
 """With fewer faces, or of fewer individuals, the bulk does not tell how similar two individuals are."""
+MAX_ALIKE, MIN_GROUPS, MIN_GROUPED_SHARE = 1.5, 12, 0.5
+"""Up to so many individuals by the model, the faces may be of a species that it does not know (`has_many_groups`)."""
 MAX_SPREAD = 0.35
 """With more, embeddings vary in fewer than some eight directions, and strangers are as similar as photos of one."""
 UNCERTAINTY_SPREADS = 1.2
@@ -91,10 +93,15 @@ class Comparison:
         Raises:
             ValueError: rows that are not unit vectors.
         """
-        unmeasured = Comparison(calibration, len(embeddings))
-        if not shows_enough(embeddings, unmeasured.threshold):
-            return unmeasured
-        return unmeasured.whitened_by(Whitening.fit(embeddings), embeddings)
+        by_model = Comparison(calibration, len(embeddings))
+        if len(embeddings) < MIN_FACES:
+            return by_model
+        sample = embeddings[evenly_spaced(len(embeddings))].astype(np.float32, copy=False)
+        individuals = count_individuals(cluster(sample, by_model.threshold))
+        if MAX_ALIKE < individuals < MIN_INDIVIDUALS:
+            return by_model
+        by_album = by_model.whitened_by(Whitening.fit(embeddings), embeddings)
+        return by_album if individuals > MAX_ALIKE or has_many_groups(by_album.cluster(sample)) else by_model
 
     def whitened_by(self, whitening: Whitening, embeddings: Float[np.ndarray, "n d"]) -> "Comparison":
         """Compare faces by another whitening, if they suggest a threshold then.
@@ -202,24 +209,31 @@ def clustering_threshold(calibration: Calibration, faces: int) -> float:
     return max(threshold, calibration.balanced.similarity)
 
 
-def shows_enough(embeddings: Float32[np.ndarray, "n d"], threshold: float) -> bool:
-    """Decide whether an album has enough faces of enough individuals for `estimate_threshold`.
-
-    Individuals are counted by clusters at a threshold of the model, each by its share of the faces (the inverse of the
-    probability that two faces are in one cluster). A few clusters more or less do not matter.
+def count_individuals(clusters: Int64[np.ndarray, " n"]) -> float:
+    """Count clusters by their shares of the faces: a few small ones more or less do not matter.
 
     Args:
-        embeddings: unit rows.
-        threshold: from which the model takes two faces for one individual.
+        clusters: of at least one face.
 
-    Raises:
-        ValueError: rows that are not unit vectors, or a threshold outside [-1, 1].
+    Returns:
+        The inverse of the probability that two faces are in one cluster.
     """
-    if len(embeddings) < MIN_FACES:
-        return False
-    sample = embeddings[evenly_spaced(len(embeddings))]
-    shares = np.bincount(cluster(sample, threshold)) / len(sample)
-    return bool(1.0 / (shares**2).sum() >= MIN_INDIVIDUALS)
+    shares = np.bincount(clusters) / len(clusters)
+    return float(1.0 / (shares**2).sum())
+
+
+def has_many_groups(clusters: Int64[np.ndarray, " n"]) -> bool:
+    """Decide whether faces that a model takes for one individual are many: a species that it does not know.
+
+    They are if half of them or more come together in twelve clusters of three or more once they are compared as an
+    album. Photos of one individual do not: of people with up to 530 photos .46 at most.
+
+    Args:
+        clusters: of the faces, as an album.
+    """
+    sizes = np.bincount(clusters)
+    groups = sizes[sizes > 2]
+    return bool(len(groups) >= MIN_GROUPS and groups.sum() >= MIN_GROUPED_SHARE * len(clusters))
 
 
 def estimate_threshold(whitened: Float32[np.ndarray, "k d"], faces: int) -> AlbumEstimate | None:
@@ -256,8 +270,8 @@ def estimate_threshold(whitened: Float32[np.ndarray, "k d"], faces: int) -> Albu
         near, far = (float((across >= limit).sum()) for limit in limits)
         ratio = (near + PRIOR_PAIRS) / (far + PRIOR_PAIRS * math.exp(-PRIOR_DECAY * width))
         decay = max(math.log(ratio) / width, MIN_DECAY)
-        strangers = max(1.0, count * near / len(transformed))  # of a face, beyond two spreads
-        spreads = max(lowest_spreads, TAIL_SPREADS[0] + math.log(strangers) / decay)
+        stranger_count = max(1.0, count * near / len(transformed))  # of a face, beyond two spreads
+        spreads = max(lowest_spreads, TAIL_SPREADS[0] + math.log(stranger_count) / decay)
     lowest, threshold, highest = (
         math.tanh(median + spread * each)
         for each in (spreads - UNCERTAINTY_SPREADS, spreads, spreads + UNCERTAINTY_SPREADS)

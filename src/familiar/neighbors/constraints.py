@@ -40,7 +40,11 @@ class Constraints:
             raise ValueError(f"rows {pair[0]} and {pair[1]} start in one cluster and cannot be a cannot-link pair too")
 
     def select(self, rows: Int64[np.ndarray, " m"]) -> "Constraints":
-        """Select the constraints among some rows, renumbered by their positions in `rows`."""
+        """Select the constraints among some rows.
+
+        Args:
+            rows: indices; the constraints that are returned number them by their positions here.
+        """
         position = np.full(len(self.seeds), -1)
         position[rows] = np.arange(len(rows))
         pairs = position[self.cannot_link]

@@ -153,16 +153,16 @@ def species_clusterings(store: Store) -> tuple[SpeciesClustering, ...]:
 
 
 def _measure(store: Store, learned: Int64[np.ndarray, " k"]) -> Album:
-    measured = store.cached("measured album", store.faces().revision, lambda: _measure_unlearned(store))
+    album = store.cached("measured album", store.faces().revision, lambda: _measure_unlearned(store))
     if not len(learned):
-        return measured
+        return album
     identities = load_assignments(store).identity
-    comparisons, gains = list(measured.comparisons), list(measured.gains)
+    comparisons, gains = list(album.comparisons), list(album.gains)
     for number, comparison in enumerate(comparisons):
-        rows = np.flatnonzero(measured.species == number)
-        embeddings, within = measured.embeddings(number, rows), np.flatnonzero(np.isin(rows, learned))
+        rows = np.flatnonzero(album.species == number)
+        embeddings, within = album.embeddings(number, rows), np.flatnonzero(np.isin(rows, learned))
         comparisons[number], gains[number] = learn(comparison, embeddings, identities[rows], within)
-    return replace(measured, comparisons=tuple(comparisons), gains=tuple(gains))
+    return replace(album, comparisons=tuple(comparisons), gains=tuple(gains))
 
 
 def _measure_unlearned(store: Store) -> Album:
@@ -205,8 +205,9 @@ def _number_species(
         species[unknown] = (embeddings[unknown] @ means.T).argmax(axis=1)
     part_count = len(faces.space.part_spaces)
     combined, numbered = np.unique(species * part_count + faces.parts, return_inverse=True)
-    kinds: list[int] = combined.tolist()
-    return tuple(names[each // part_count] for each in kinds), tuple(each % part_count for each in kinds), numbered
+    parts_of_species: list[int] = combined.tolist()
+    species_names = tuple(names[each // part_count] for each in parts_of_species)
+    return species_names, tuple(each % part_count for each in parts_of_species), numbered
 
 
 def _count_matches(album: Album, pairs: Int64[np.ndarray, "p 2"]) -> int:
