@@ -30,7 +30,7 @@ MIN_QUALITY = 0.02
 """Faces below it are in no cluster: blurred or tiny faces resemble each other. Chosen on dogs29 and cats23."""
 MIN_FACES, MIN_INDIVIDUALS = 24, 4.0
 """With fewer faces, or of fewer individuals, the bulk does not tell how similar two individuals are."""
-MAX_ALIKE, MIN_GROUPS, MIN_GROUPED_SHARE = 1.5, 12, 0.5
+MAX_FOREIGN_INDIVIDUALS, MIN_GROUPS, MIN_GROUPED_SHARE = 1.5, 12, 0.5
 """Up to so many individuals by the model, the faces may be of a species that it does not know (`has_many_groups`)."""
 MAX_SPREAD = 0.35
 """With more, embeddings vary in fewer than some eight directions, and strangers are as similar as photos of one."""
@@ -98,10 +98,12 @@ class Comparison:
             return by_model
         sample = embeddings[evenly_spaced(len(embeddings))].astype(np.float32, copy=False)
         individuals = count_individuals(cluster(sample, by_model.threshold))
-        if MAX_ALIKE < individuals < MIN_INDIVIDUALS:
+        if MAX_FOREIGN_INDIVIDUALS < individuals < MIN_INDIVIDUALS:
             return by_model
         by_album = by_model.whitened_by(Whitening.fit(embeddings), embeddings)
-        return by_album if individuals > MAX_ALIKE or has_many_groups(by_album.cluster(sample)) else by_model
+        return (
+            by_album if individuals > MAX_FOREIGN_INDIVIDUALS or has_many_groups(by_album.cluster(sample)) else by_model
+        )
 
     def whitened_by(self, whitening: Whitening, embeddings: Float[np.ndarray, "n d"]) -> "Comparison":
         """Compare faces by another whitening, if they suggest a threshold then.
