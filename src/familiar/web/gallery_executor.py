@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from http import HTTPStatus
 from pathlib import Path
 from queue import SimpleQueue
@@ -59,11 +59,11 @@ class GalleryExecutor:
     ) -> T:
         """Like `write`, for a change that reads before it writes: nobody else writes in between."""
 
-        def run_locked(gallery: Gallery) -> T:
+        def write(gallery: Gallery) -> T:
             with gallery.write():
                 return function(gallery, *args, **kwargs)
 
-        return await self.write(run_locked)
+        return await self.write(write)
 
     async def compute_then_write(
         self, function: Callable[Concatenate[Gallery, P], T], *args: P.args, **kwargs: P.kwargs
@@ -102,23 +102,16 @@ class GalleryExecutor:
                 self._free.put(gallery)
 
         self._waiting += 1
-        loop = asyncio.get_running_loop()
-        future: Future[T] = pool.submit(work)
-        future.add_done_callback(lambda _: loop.call_soon_threadsafe(self._decrement_waiting))
-        done = asyncio.wrap_future(future)
-        done.add_done_callback(_consume_exception)
+        done = asyncio.get_running_loop().run_in_executor(pool, work)
+        done.add_done_callback(self._note_done)
         # Waited for, not awaited: a client that hangs up must not cancel a write that its other requests build on.
         await asyncio.wait([done])
         return done.result()
 
-    def _decrement_waiting(self) -> None:
+    def _note_done(self, done: asyncio.Future[Any]) -> None:
         self._waiting -= 1
-
-
-def _consume_exception(done: asyncio.Future[Any]) -> None:
-    """Keep asyncio from logging an exception that no caller waits for any more: it may contain names of photos."""
-    if not done.cancelled():
-        done.exception()
+        if not done.cancelled():  # or asyncio logs an exception that no caller waits for: it may have names of photos
+            done.exception()
 
 
 def _open_index(address: str, collection: str, dim: int) -> VectorIndex:

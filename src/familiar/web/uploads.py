@@ -31,17 +31,6 @@ from familiar.web.settings import MB, Limits
 MAX_WRITE_SECONDS = 3600  # of one photo
 MAX_NAME_SUFFIX_BYTES = 100
 MAX_NAME_CHARACTERS = 200  # of a client's name for a photo, as shown to it
-SUFFIX = {
-    "JPEG": ".jpg",
-    "PNG": ".png",
-    "WEBP": ".webp",
-    "BMP": ".bmp",
-    "TIFF": ".tif",
-    "GIF": ".gif",
-    "PPM": ".ppm",
-    "HEIC": ".heic",
-    "AVIF": ".avif",
-}
 
 
 class BadUpload(HttpProblem):
@@ -166,6 +155,12 @@ def _name_suffix(name: str) -> str:
     return f"-{stem}" if stem else ""
 
 
+def _suffix(content: bytes) -> str:
+    """Return the suffix of a photo's format, by its content."""
+    name = str(detect_format(content))
+    return {"JPEG": ".jpg", "TIFF": ".tif"}.get(name, f".{name.lower()}")
+
+
 def _within_size_limit(uploads: Sequence[Upload], limits: Limits, skipped: list[SkippedPhoto] | None) -> list[Upload]:
     accepted: list[Upload] = []
     for upload in uploads:
@@ -208,7 +203,7 @@ def _store(uploads: Sequence[Upload], folder: Path, limits: Limits, skipped: lis
         name = hashlib.sha256(content).hexdigest()
         subfolder = folder / name[:2]
         make_folder(subfolder)
-        new = subfolder / f"{name}{_name_suffix(upload.name)}{SUFFIX[str(detect_format(content))]}"
+        new = subfolder / f"{name}{_name_suffix(upload.name)}{_suffix(content)}"
         path = next((file for file in subfolder.glob(f"{name}*") if Gallery.uploaded_sha256(file)), new)
         if not Gallery.has_uploaded_content(path):  # missing, or damaged since: this may be the only intact copy
             write_atomically(path, content)
