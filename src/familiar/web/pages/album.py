@@ -43,27 +43,28 @@ async def album(
 ) -> HTMLResponse:
     """Show the newest photos, or those that were enrolled before the photo `before`; of one species or of all."""
     paths, jobs = service.allowed_paths, service.jobs.all()
-    newest_photos = await service.executor.read(Gallery.photos, before=before, species=species, limit=PHOTOS + 1)
+
+    def read(gallery: Gallery) -> dict[str, Any]:
+        newest_photos = gallery.photos(before=before, species=species, limit=PHOTOS + 1)
+        return {
+            "photos": newest_photos[:PHOTOS],
+            "older": newest_photos[PHOTOS - 1].photo if len(newest_photos) > PHOTOS else None,
+            "photos_of": {each: gallery.counts(species=each).photos for each in gallery.species()},
+            "new_faces": _count_new_faces(gallery, jobs[0]) if jobs else None,
+        }
+
     return await render_page(
         request,
         service,
         "album.html",
-        photos=newest_photos[:PHOTOS],
-        older=newest_photos[PHOTOS - 1].photo if len(newest_photos) > PHOTOS else None,
+        read,
         newest=before == LARGEST,
         species=species,
-        photos_of=await service.executor.read(_count_photos),
         jobs=jobs,
-        new_faces=await service.executor.read(_count_new_faces, jobs[0]) if jobs else None,
         roots=[folder for folder in paths.folders if not folder.is_relative_to(paths.uploads)],
         can_add=service.inference.has_model and not service.settings.read_only,
         search=await describe_search(service),
     )
-
-
-def _count_photos(gallery: Gallery) -> dict[str, int]:
-    with gallery.read():
-        return {species: gallery.counts(species=species).photos for species in gallery.species()}
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,12 @@ from familiar.gallery import STATE_PATTERN, Gallery, IdentityState
 Number = Annotated[int, Field(ge=1, lt=2**63)]  # of a face, a photo or an individual; SQLite's range
 Name = Annotated[str, Field(max_length=200)]
 StateText = Annotated[str, Field(pattern=STATE_PATTERN)]
+NameField = Annotated[Name, Form()]
+NumberField = Annotated[Number, Form()]
+FacesField = Annotated[list[Number], Form(max_length=300)]
+Back = Annotated[str, Form()]
+SpeciesField = Annotated[str, Form(max_length=200)]
+Position = Annotated[int, Query(ge=0, lt=2**63)]
 SpeciesQuery = Annotated[str | None, Query(max_length=200)]
 MAX_STATES = 600  # of a page: more than it has tiles
 

@@ -59,10 +59,7 @@ async def show_form(request: Request, service: ServiceDep) -> HTMLResponse:
 
 @router.post("/compare")
 async def compare(
-    request: Request,
-    service: ServiceDep,
-    first: Annotated[UploadFile, File()],
-    second: Annotated[UploadFile, File()],
+    request: Request, service: ServiceDep, first: Annotated[UploadFile, File()], second: Annotated[UploadFile, File()]
 ) -> HTMLResponse:
     """Compare the best faces of two photos. Raises NoFaceFound, UnreadablePhoto, HttpProblem."""
     async with receive([first, second], service.settings.limits) as uploads:
@@ -84,11 +81,7 @@ async def compare(
 
 def threshold_marks(means: Calibration) -> tuple[Mark, ...]:
     """Return the three thresholds, from left to right."""
-    named = (
-        ("high recall", means.high_recall),
-        ("balanced", means.balanced),
-        ("high precision", means.high_precision),
-    )
+    named = (("high recall", means.high_recall), ("balanced", means.balanced), ("high precision", means.high_precision))
     return tuple(Mark(name, each.similarity, _scale_position(each.similarity)) for name, each in named)
 
 

@@ -1,6 +1,6 @@
 """The page of all individuals: tabs of tiles, the unassigned faces, naming and merging."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 from urllib.parse import urlencode
 
 from fastapi import APIRouter, Form, Query, Request
@@ -8,18 +8,22 @@ from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
 from familiar.core.errors import Contradiction
 from familiar.core.gallery_types import Counts, GalleryFace, IdentitySummary
-from familiar.gallery import NO_IDENTITY, SUMMARY_FACES, Gallery, IdentityState
-from familiar.web.middleware.login import local_path
+from familiar.gallery import NO_IDENTITY, SUMMARY_FACES, Gallery
+from familiar.web.middleware.access import local_path
 from familiar.web.pages.assignment_forms import (
+    Back,
+    FacesField,
     Name,
+    NameField,
     Number,
+    Position,
     SpeciesQuery,
     StatesDep,
     assign_faces,
     require_existing,
     set_name,
 )
-from familiar.web.pages.flash import FlashMessage, current_url, read_flash, url_after_change, url_with_flash
+from familiar.web.pages.flash import current_url, url_after_change, url_with_flash
 from familiar.web.pages.render import render_page
 from familiar.web.pages.shared_photo import SamePhoto, write_or_ask
 from familiar.web.service import ServiceDep
@@ -30,8 +34,7 @@ MAX_MERGED = 100  # at once
 
 router = APIRouter()
 Tab = Literal["named", "unnamed", "unassigned"]
-PositionQuery = Annotated[int, Query(ge=0, lt=2**63)]
-Back = Annotated[str, Form()]
+Identities = Annotated[list[Number], Form(max_length=MAX_MERGED)]
 
 
 @router.get("/individuals")
@@ -40,8 +43,8 @@ async def individuals(
     service: ServiceDep,
     tab: Tab | None = None,
     species: SpeciesQuery = None,
-    faces: PositionQuery = 0,
-    after: PositionQuery = 0,
+    faces: Position = 0,
+    after: Position = 0,
 ) -> HTMLResponse:
     """Show a tab of tiles, those with most faces first.
 
@@ -50,54 +53,48 @@ async def individuals(
         faces, after: the number of faces and the number of the previous page's last tile; of unassigned faces, `after`
             is the number of its last face.
     """
-
-    def read(
-        gallery: Gallery,
-    ) -> tuple[Counts, Tab, list[IdentitySummary], list[GalleryFace], dict[int, IdentityState], FlashMessage | None]:
-        with gallery.read():
-            counts, flash = gallery.counts(species=species), read_flash(gallery, request.query_params)
-            current_tab = tab or _first_tab(counts)
-            if current_tab == "unassigned":
-                listed = gallery.unassigned_faces(species=species, after=after, limit=FACES + 1)
-                return counts, current_tab, [], listed, gallery.states([NO_IDENTITY]), flash
-            last_tile = (faces, after) if after else None
-            is_named = current_tab == "named"
-            tiles = gallery.identities(named=is_named, species=species, after=last_tile, limit=TILES + 1)
-            return counts, current_tab, tiles, [], gallery.states(tile.identity for tile in tiles), flash
-
-    counts, current_tab, tiles, unassigned, states, flash = await service.executor.read(read)
-    shown_url = current_url(request)
-    if tab is None:  # the first tab may be another one after a change
-        shown_url += f"{'&' if '?' in shown_url else '?'}tab={current_tab}"
     species_query = f"&{urlencode({'species': species})}" if species else ""
-    return await render_page(
-        request,
-        service,
-        "individuals.html",
-        counts=counts,
-        tab=current_tab,
-        species=species,
-        species_query=species_query,
-        individuals_of=await service.executor.read(_count_individuals),
-        tiles=tiles[:TILES],
-        faces=unassigned[:FACES],
-        states=states,
-        more=_next_page_url(f"/individuals?tab={current_tab}{species_query}", tiles, unassigned),
-        first=None if not after else f"/individuals?tab={current_tab}{species_query}",
-        doubtful=await service.executor.read(Gallery.doubtful_identities),
-        threshold_is_guess=await service.executor.read(Gallery.threshold_is_guess),
-        flash=flash,
-        current_url=shown_url,
-    )
+
+    def read(gallery: Gallery) -> dict[str, Any]:
+        counts = gallery.counts(species=species)
+        current_tab = tab or _first_tab(counts)
+        tiles: list[IdentitySummary] = []
+        unassigned: list[GalleryFace] = []
+        if current_tab == "unassigned":
+            unassigned = gallery.unassigned_faces(species=species, after=after, limit=FACES + 1)
+            states = gallery.states([NO_IDENTITY])
+        else:
+            last, is_named = (faces, after) if after else None, current_tab == "named"
+            tiles = gallery.identities(named=is_named, species=species, after=last, limit=TILES + 1)
+            states = gallery.states(tile.identity for tile in tiles)
+        tab_url = f"/individuals?tab={current_tab}{species_query}"
+        shown_url = current_url(request)
+        if tab is None:  # the first tab may be another one after a change
+            shown_url += f"{'&' if '?' in shown_url else '?'}tab={current_tab}"
+        return {
+            "counts": counts,
+            "tab": current_tab,
+            "individuals_of": _count_individuals(gallery),
+            "tiles": tiles[:TILES],
+            "faces": unassigned[:FACES],
+            "states": states,
+            "more": _next_page_url(tab_url, tiles, unassigned),
+            "first": tab_url if after else None,
+            "doubtful": gallery.doubtful_identities(),
+            "threshold_is_guess": gallery.threshold_is_guess(),
+            "current_url": shown_url,
+        }
+
+    return await render_page(request, service, "individuals.html", read, species=species, species_query=species_query)
 
 
 @router.post("/individuals/unassigned")
 async def assign_unassigned(
     request: Request,
     service: ServiceDep,
-    face: Annotated[list[Number], Form(max_length=FACES)],
+    face: FacesField,
     states: StatesDep,
-    name: Annotated[Name, Form()] = "",
+    name: NameField = "",
     back: Back = "/individuals?tab=unassigned",
     same_photo: SamePhoto = False,
 ) -> Response:
@@ -132,8 +129,12 @@ async def choose_merge(
     back: str = "/individuals",
 ) -> HTMLResponse:
     """Ask whether individuals are the same, and which one to keep."""
-    tiles, states = await service.executor.read(_read_tiles, list(dict.fromkeys(identity)))
-    response = await render_page(request, service, "merge.html", tiles=tiles, states=states, to=local_path(back))
+    chosen = list(dict.fromkeys(identity))
+
+    def read(gallery: Gallery) -> dict[str, Any]:
+        return {"tiles": _tiles(gallery, chosen), "states": gallery.states(chosen)}
+
+    response = await render_page(request, service, "merge.html", read, to=local_path(back))
     response.headers["HX-Push-Url"] = current_url(request)  # also if a form that replaces its page led here
     return response
 
@@ -142,7 +143,7 @@ async def choose_merge(
 async def merge(
     request: Request,
     service: ServiceDep,
-    identity: Annotated[list[Number], Form(max_length=MAX_MERGED)],
+    identity: Identities,
     states: StatesDep,
     into: Annotated[Number | None, Form()] = None,
     back: Back = "/individuals",
@@ -176,11 +177,7 @@ async def complete_name(request: Request, service: ServiceDep, prefix: Annotated
 
 @router.post("/individuals/{identity:int}/name")
 async def rename(
-    service: ServiceDep,
-    identity: Number,
-    states: StatesDep,
-    name: Annotated[Name, Form()] = "",
-    back: Back = "/individuals",
+    service: ServiceDep, identity: Number, states: StatesDep, name: NameField = "", back: Back = "/individuals"
 ) -> RedirectResponse:
     """Name an individual. If another one has the name, redirect to the page that asks whether both are the same."""
 
@@ -222,13 +219,8 @@ def _next_page_url(url: str, tiles: list[IdentitySummary], unassigned: list[Gall
     return None
 
 
-def _read_tiles(gallery: Gallery, identities: list[int]) -> tuple[list[IdentitySummary], dict[int, IdentityState]]:
-    """Read the summaries of individuals, named and large ones first: they are the most likely to be kept."""
-    with gallery.read():
-        return _tiles(gallery, identities), gallery.states(identities)
-
-
 def _tiles(gallery: Gallery, identities: list[int]) -> list[IdentitySummary]:
+    """Read the summaries of individuals, named and large ones first: they are the most likely to be kept."""
     names_by_identity = gallery.names()
     tiles: list[IdentitySummary] = []
     for number in identities:

@@ -133,9 +133,7 @@ async def report(service: ServiceDep) -> FileResponse:
     return FileResponse(folder / REPORT, media_type="text/html; charset=utf-8", headers={CSP_HEADER: SANDBOX_POLICY})
 
 
-def _read_calibrations(
-    gallery: Gallery,
-) -> tuple[list[ModelPart], list[tuple[SpeciesClustering, ClusteringSettings]]]:
+def _read_calibrations(gallery: Gallery) -> tuple[list[ModelPart], list[tuple[SpeciesClustering, ClusteringSettings]]]:
     """Return the calibration of each part of the space, and the threshold of each species with that of its part."""
     with gallery.read():
         parts = [

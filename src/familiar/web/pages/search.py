@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 import numpy as np
-from fastapi import APIRouter, File, Form, Request, UploadFile
+from fastapi import APIRouter, File, Request, UploadFile
 from fastapi.responses import HTMLResponse
 from jaxtyping import Float32
 
@@ -13,6 +13,7 @@ from familiar.core.recognition_types import Hit, Match
 from familiar.core.types import Face
 from familiar.detection.detector import looked_for, not_looked_for
 from familiar.gallery import Filter, Gallery
+from familiar.web.pages.assignment_forms import SpeciesField
 from familiar.web.pages.crops import as_data_url
 from familiar.web.pages.render import render_page
 from familiar.web.service import ServiceDep
@@ -63,10 +64,7 @@ async def show_form(request: Request, service: ServiceDep) -> HTMLResponse:
 
 @router.post("/search")
 async def search(
-    request: Request,
-    service: ServiceDep,
-    photo: Annotated[UploadFile, File()],
-    species: Annotated[str, Form(max_length=200)] = "",
+    request: Request, service: ServiceDep, photo: Annotated[UploadFile, File()], species: SpeciesField = ""
 ) -> HTMLResponse:
     """Search for each face of a photo. HttpProblem if the file is no photo; UnreadablePhoto, NoBundleForSpecies.
 

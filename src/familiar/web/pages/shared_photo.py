@@ -8,8 +8,8 @@ from fastapi.responses import RedirectResponse, Response
 
 from familiar.core.errors import SharedPhoto
 from familiar.gallery import Gallery
+from familiar.web.middleware.access import local_path
 from familiar.web.middleware.error_responses import wants_page
-from familiar.web.middleware.login import local_path
 from familiar.web.pages.render import page_of_form, render_page
 from familiar.web.service import Service, ServiceDep
 

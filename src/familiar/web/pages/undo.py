@@ -2,16 +2,15 @@
 
 import contextlib
 import re
-from typing import Annotated
 from urllib.parse import parse_qsl, urlsplit
 
-from fastapi import APIRouter, Form
+from fastapi import APIRouter
 from fastapi.responses import RedirectResponse
 
 from familiar.core.errors import NotInGallery
 from familiar.gallery import Gallery
-from familiar.web.middleware.login import local_path
-from familiar.web.pages.assignment_forms import Number
+from familiar.web.middleware.access import local_path
+from familiar.web.pages.assignment_forms import Back, NumberField
 from familiar.web.pages.flash import parse_number, url_with_flash
 from familiar.web.service import ServiceDep
 
@@ -19,9 +18,7 @@ router = APIRouter()
 
 
 @router.post("/undo")
-async def undo(
-    service: ServiceDep, decision: Annotated[Number, Form()], back: Annotated[str, Form()] = "/"
-) -> RedirectResponse:
+async def undo(service: ServiceDep, decision: NumberField, back: Back = "/") -> RedirectResponse:
     """Undo the decision that the button named, and return to its page."""
     path = local_path(back)
 
