@@ -60,9 +60,7 @@ def internal_error(error: Exception, where: str) -> HttpProblem:
     lines = "\n".join(f"  {frame.filename}:{frame.lineno} in {frame.name}" for frame in frames)
     log.error("internal error in %s: %s\n%s", where, type(error).__name__, lines)
     return HttpProblem(
-        HTTPStatus.INTERNAL_SERVER_ERROR,
-        "internal-error",
-        "something went wrong on the server; its log says where",
+        HTTPStatus.INTERNAL_SERVER_ERROR, "internal-error", "something went wrong on the server; its log says where"
     )
 
 
