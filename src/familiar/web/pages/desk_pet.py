@@ -19,11 +19,11 @@ from familiar.integrations.lost_pets.reports import MAX_CHARACTERS, Pet, find_pe
 from familiar.web.errors import HttpProblem
 from familiar.web.middleware.access import local_path
 from familiar.web.middleware.headers import CSP_HEADER, SANDBOX_POLICY
-from familiar.web.pages.assignment_forms import Back, NameField, Number, NumberField, StatesDep
+from familiar.web.pages.assignment_forms import NameField, Number, NumberField
 from familiar.web.pages.desk import ContactField, PhotosField, ReportDep, enroll_uploads, shows_contact
+from familiar.web.pages.edits import EditDep
 from familiar.web.pages.flash import url_after_change, url_with_flash
 from familiar.web.pages.render import render_page
-from familiar.web.pages.shared_photo import SamePhoto, write_or_ask
 from familiar.web.service import Service, ServiceDep
 
 CANDIDATES = 10  # on a page
@@ -104,72 +104,56 @@ async def pet_page(
 
 
 @router.post("/desk/{identity:int}/not")
-async def dismiss(
-    service: ServiceDep, identity: Number, candidate: NumberField, states: StatesDep, back: Back = ""
-) -> RedirectResponse:
+async def dismiss(edit: EditDep, identity: Number, candidate: NumberField) -> Response:
     """Remember that the pet is not this candidate."""
 
     def write(gallery: Gallery) -> str:
-        gallery.check_states(states)
+        gallery.check_states(edit.states)
         register.dismiss(gallery, identity, candidate)
-        return url_after_change(gallery, _path(identity, back), "dismissed", identity=candidate)
+        return url_after_change(gallery, local_path(edit.back, f"/desk/{identity}"), "dismissed", identity=candidate)
 
-    return RedirectResponse(await service.executor.write_locked(write), 303)
+    return await edit.write(write)
 
 
 @router.post("/desk/{identity:int}/again")
-async def reconsider(
-    service: ServiceDep, identity: Number, candidate: NumberField, back: Back = ""
-) -> RedirectResponse:
+async def reconsider(edit: EditDep, identity: Number, candidate: NumberField) -> Response:
     """Show a candidate again that was marked as not the pet."""
 
     def write(gallery: Gallery) -> str:
         register.reconsider(gallery, identity, candidate)
-        return url_after_change(gallery, _path(identity, back), "shown-again", identity=candidate)
+        return url_after_change(gallery, local_path(edit.back, f"/desk/{identity}"), "shown-again", identity=candidate)
 
-    return RedirectResponse(await service.executor.write_locked(write), 303)
+    return await edit.write(write)
 
 
 @router.post("/desk/{identity:int}/reunite")
-async def reunite(
-    request: Request,
-    service: ServiceDep,
-    identity: Number,
-    candidate: NumberField,
-    states: StatesDep,
-    same_photo: SamePhoto = False,
-) -> Response:
+async def reunite(edit: EditDep, identity: Number, candidate: NumberField) -> Response:
     """Record that the pet is this candidate: both become one, which is home."""
 
     def write(gallery: Gallery) -> str:
-        gallery.check_states(states, attributes=True)
+        gallery.check_states(edit.states, attributes=True)
         is_found = find_pet(gallery, identity).report.status == "found"
         lost, found_pet = (candidate, identity) if is_found else (identity, candidate)
-        register.reunite(gallery, lost, found_pet, same_photo=same_photo)
+        register.reunite(gallery, lost, found_pet, same_photo=edit.same_photo)
         return url_after_change(gallery, "/desk", "reunited", identity=lost)
 
-    return await write_or_ask(request, service, write)
+    return await edit.write(write)
 
 
 @router.post("/desk/{identity:int}/report")
-async def edit(
-    service: ServiceDep,
-    identity: Number,
-    report: ReportDep,
-    states: StatesDep,
-    name: NameField = "",
-    contact: ContactField = None,
-) -> RedirectResponse:
+async def edit_report(
+    edit: EditDep, identity: Number, report: ReportDep, name: NameField = "", contact: ContactField = None
+) -> Response:
     """Change the pet's report and name. A contact that the form does not show stays."""
 
     def write(gallery: Gallery) -> str:
-        gallery.check_states(states, faces=False, attributes=True)  # or it would replace an entry that nobody saw
+        gallery.check_states(edit.states, faces=False, attributes=True)  # or it would replace an entry that nobody saw
         previous = find_pet(gallery, identity).report
         changed = replace(report, contact=previous.contact) if contact is None else report
         register.edit_pet(gallery, identity, name, changed)
         return url_after_change(gallery, f"/desk/{identity}", "report-saved", identity=identity)
 
-    return RedirectResponse(await service.executor.write_locked(write), 303)
+    return await edit.write(write)
 
 
 @router.post("/desk/{identity:int}/photos")
@@ -219,7 +203,3 @@ async def _picture(service: Service, face: GalleryFace, photo: GalleryPhoto) -> 
     except (UnreadablePhoto, HttpProblem):
         return None
     return thumbnail.content
-
-
-def _path(identity: int, back: str) -> str:
-    return local_path(back, f"/desk/{identity}")

@@ -11,19 +11,17 @@ from familiar.core.names import unify_spelling
 from familiar.gallery import Gallery
 from familiar.web.middleware.access import local_path
 from familiar.web.pages.assignment_forms import (
-    Back,
     FacesField,
     NameField,
     Number,
     NumberField,
     Position,
-    StatesDep,
     assign_faces,
     require_existing,
 )
+from familiar.web.pages.edits import EditDep
 from familiar.web.pages.flash import url_after_change
 from familiar.web.pages.render import render_page
-from familiar.web.pages.shared_photo import SamePhoto, write_or_ask
 from familiar.web.service import ServiceDep
 
 FACES = 300  # on a page
@@ -85,25 +83,17 @@ async def similar(
 
 @router.post("/individuals/{identity:int}/faces")
 async def correct(
-    request: Request,
-    service: ServiceDep,
-    identity: Number,
-    face: FacesField,
-    operation: Operation,
-    states: StatesDep,
-    name: NameField = "",
-    back: Back = "",
-    same_photo: SamePhoto = False,
+    edit: EditDep, identity: Number, face: FacesField, operation: Operation, name: NameField = ""
 ) -> Response:
     """Correct the selected faces of an individual."""
     if operation == "move" and not unify_spelling(name):
         raise Contradiction("enter whom these faces show; to make them a new individual, split them off")
     faces = list(dict.fromkeys(face))
-    path = local_path(back, f"/individuals/{identity}")
+    path = local_path(edit.back, f"/individuals/{identity}")
 
     def write(gallery: Gallery) -> str:
         require_existing(gallery, faces=faces)
-        for state in states:
+        for state in edit.states:
             gallery.check_identity_of_faces(faces, state)
         if operation == "confirm":
             gallery.confirm(faces)
@@ -112,7 +102,7 @@ async def correct(
             propagated_faces = gallery.reject(faces, identity).propagated_faces
             values = {"count": len(faces), "propagated": propagated_faces, "identity": identity}
             return url_after_change(gallery, path, "rejected", **values)
-        result = assign_faces(gallery, faces, name, same_photo=same_photo)
+        result = assign_faces(gallery, faces, name, same_photo=edit.same_photo)
         if result.identity == identity:  # the name is that of this individual
             return url_after_change(gallery, path, "confirmed", count=len(faces), propagated=result.propagated_faces)
         done = "moved" if operation == "move" else "split"
@@ -120,27 +110,25 @@ async def correct(
             gallery, path, done, count=len(faces), propagated=result.propagated_faces, identity=result.identity
         )
 
-    return await write_or_ask(request, service, write)
+    return await edit.write(write)
 
 
 @router.post("/individuals/{identity:int}/confirm")
-async def confirm(
-    service: ServiceDep, identity: Number, faces: NumberField, states: StatesDep, back: Back = ""
-) -> RedirectResponse:
+async def confirm(edit: EditDep, identity: Number, faces: NumberField) -> Response:
     """Confirm all faces of an individual. Contradiction if their number is not `faces`, as the page showed it."""
 
     def confirm_all(gallery: Gallery) -> str:
-        gallery.check_states(states)
+        gallery.check_states(edit.states)
         all_faces = gallery.identity_faces(identity)
         if len(all_faces) != faces:
             raise Contradiction(f"there are {len(all_faces)} faces now, not {faces}; reload the page to check them")
         unconfirmed = [item.face.face for item in all_faces if not item.face.by_user]
         if unconfirmed:
             gallery.confirm(unconfirmed)
-        path = local_path(back, f"/individuals/{identity}")
+        path = local_path(edit.back, f"/individuals/{identity}")
         return url_after_change(gallery, path, "confirmed", count=len(unconfirmed))
 
-    return RedirectResponse(await service.executor.write_locked(confirm_all), 303)
+    return await edit.write(confirm_all)
 
 
 def is_doubtful(item: AssignmentConfidence) -> bool:

@@ -11,21 +11,19 @@ from familiar.core.gallery_types import Counts, GalleryFace, IdentitySummary
 from familiar.gallery import NO_IDENTITY, SUMMARY_FACES, Gallery
 from familiar.web.middleware.access import local_path
 from familiar.web.pages.assignment_forms import (
-    Back,
     FacesField,
     Name,
     NameField,
     Number,
     Position,
     SpeciesQuery,
-    StatesDep,
     assign_faces,
     require_existing,
     set_name,
 )
+from familiar.web.pages.edits import EditDep
 from familiar.web.pages.flash import current_url, url_after_change, url_with_flash
 from familiar.web.pages.render import render_page
-from familiar.web.pages.shared_photo import SamePhoto, write_or_ask
 from familiar.web.service import ServiceDep
 
 TILES = 500  # on a page
@@ -89,27 +87,19 @@ async def individuals(
 
 
 @router.post("/individuals/unassigned")
-async def assign_unassigned(
-    request: Request,
-    service: ServiceDep,
-    face: FacesField,
-    states: StatesDep,
-    name: NameField = "",
-    back: Back = "/individuals?tab=unassigned",
-    same_photo: SamePhoto = False,
-) -> Response:
+async def assign_unassigned(edit: EditDep, face: FacesField, name: NameField = "") -> Response:
     """Assign the selected faces to the individual with this name, or to a new one."""
     faces = list(dict.fromkeys(face))
 
     def write(gallery: Gallery) -> str:
         require_existing(gallery, faces=faces)
-        for state in states:
+        for state in edit.states:
             gallery.check_identity_of_faces(faces, state)
-        result = assign_faces(gallery, faces, name, same_photo=same_photo)
+        result = assign_faces(gallery, faces, name, same_photo=edit.same_photo)
         values = {"count": len(faces), "propagated": result.propagated_faces, "identity": result.identity}
-        return url_after_change(gallery, local_path(back), "moved", **values)
+        return url_after_change(gallery, local_path(edit.back, "/individuals?tab=unassigned"), "moved", **values)
 
-    return await write_or_ask(request, service, write)
+    return await edit.write(write)
 
 
 @router.post("/individuals/group")
@@ -140,16 +130,9 @@ async def choose_merge(
 
 
 @router.post("/individuals/merge")
-async def merge(
-    request: Request,
-    service: ServiceDep,
-    identity: Identities,
-    states: StatesDep,
-    into: Annotated[Number | None, Form()] = None,
-    back: Back = "/individuals",
-    same_photo: SamePhoto = False,
-) -> Response:
+async def merge(edit: EditDep, identity: Identities, into: Annotated[Number | None, Form()] = None) -> Response:
     """Merge individuals into `into`; without `into`, redirect to the page that asks for it."""
+    back = local_path(edit.back, "/individuals")
     identities = list(dict.fromkeys(identity if into is None else [*identity, into]))
     if len(identities) < 2:
         raise Contradiction("an individual cannot be merged with itself; select two or more")
@@ -157,15 +140,15 @@ async def merge(
         return RedirectResponse(merge_url(identities, back), 303)
 
     merged_pages = {f"/individuals/{number}" for number in identities}
-    path = f"/individuals/{into}" if back.partition("?")[0] in merged_pages else local_path(back)
+    path = f"/individuals/{into}" if back.partition("?")[0] in merged_pages else back
 
     def write(gallery: Gallery) -> str:
-        gallery.check_states([state for state in states if state.identity in identities])
+        gallery.check_states([state for state in edit.states if state.identity in identities])
         require_existing(gallery, identities=identities)
-        result = gallery.merge(into, identities, same_photo=same_photo)
+        result = gallery.merge(into, identities, same_photo=edit.same_photo)
         return url_after_change(gallery, path, "merged", propagated=result.propagated_faces, identity=into)
 
-    return await write_or_ask(request, service, write)
+    return await edit.write(write)
 
 
 @router.get("/individuals/names")
@@ -176,18 +159,16 @@ async def complete_name(request: Request, service: ServiceDep, prefix: Annotated
 
 
 @router.post("/individuals/{identity:int}/name")
-async def rename(
-    service: ServiceDep, identity: Number, states: StatesDep, name: NameField = "", back: Back = "/individuals"
-) -> RedirectResponse:
+async def rename(edit: EditDep, identity: Number, name: NameField = "") -> Response:
     """Name an individual. If another one has the name, redirect to the page that asks whether both are the same."""
 
     def write(gallery: Gallery) -> str:
-        other = set_name(gallery, identity, name, states)
+        other, back = set_name(gallery, identity, name, edit.states), local_path(edit.back, "/individuals")
         if other is not None:
             return merge_url([other, identity], back)
-        return url_after_change(gallery, local_path(back), "named", identity=identity)
+        return url_after_change(gallery, back, "named", identity=identity)
 
-    return RedirectResponse(await service.executor.write_locked(write), 303)
+    return await edit.write(write)
 
 
 def merge_url(identities: list[int], back: str) -> str:

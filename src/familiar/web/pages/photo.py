@@ -15,15 +15,14 @@ from familiar.gallery import Gallery
 from familiar.web.pages.assignment_forms import (
     NameField,
     Number,
-    StatesDep,
     assign_faces,
     names_unnamed_group,
     require_existing,
     require_name,
 )
+from familiar.web.pages.edits import EditDep
 from familiar.web.pages.flash import url_after_change, url_with_flash
 from familiar.web.pages.render import render_page
-from familiar.web.pages.shared_photo import SamePhoto, write_or_ask
 from familiar.web.service import Service, ServiceDep
 from familiar.web.uploads import photo_name
 
@@ -108,16 +107,7 @@ async def move_box(service: ServiceDep, photo: Number, face: Number, box: BoxDep
 
 
 @router.post("/photos/{photo:int}/faces/{face:int}")
-async def correct(
-    request: Request,
-    service: ServiceDep,
-    photo: Number,
-    face: Number,
-    operation: Operation,
-    states: StatesDep,
-    name: NameField = "",
-    same_photo: SamePhoto = False,
-) -> Response:
+async def correct(edit: EditDep, photo: Number, face: Number, operation: Operation, name: NameField = "") -> Response:
     """Correct one face."""
 
     def write(gallery: Gallery) -> str:
@@ -126,7 +116,7 @@ async def correct(
         if operation == "delete":
             gallery.delete_face(face)
             return url_after_change(gallery, f"/photos/{photo}", "deleted")
-        for state in states:
+        for state in edit.states:
             gallery.check_identity_of_faces([face], state)
         if operation == "confirm":
             gallery.confirm([face])
@@ -135,9 +125,9 @@ async def correct(
             result = gallery.reject([face])
             values = {"count": 1, "propagated": result.propagated_faces, "identity": result.identity}
             return url_after_change(gallery, url, "rejected", **values)
-        return _assign_by_name(gallery, gallery.face(face), name, url, same_photo=same_photo)
+        return _assign_by_name(gallery, gallery.face(face), name, url, same_photo=edit.same_photo)
 
-    return await write_or_ask(request, service, write)
+    return await edit.write(write)
 
 
 def _assign_by_name(gallery: Gallery, face: GalleryFace, name: str, url: str, *, same_photo: bool) -> str:

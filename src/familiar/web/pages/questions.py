@@ -15,19 +15,11 @@ from familiar.core.errors import Contradiction, NotInGallery, SharedPhoto
 from familiar.core.gallery_types import GalleryFace, Question
 from familiar.core.names import unify_spelling
 from familiar.gallery import Batch, Gallery, IdentityState
-from familiar.web.pages.assignment_forms import (
-    NameField,
-    Number,
-    NumberField,
-    SpeciesField,
-    SpeciesQuery,
-    StatesDep,
-    find_by_name,
-)
+from familiar.web.pages.assignment_forms import NameField, Number, NumberField, SpeciesField, SpeciesQuery, find_by_name
+from familiar.web.pages.edits import EditDep
 from familiar.web.pages.flash import url_after_change, url_with_flash
 from familiar.web.pages.individuals import merge_url
 from familiar.web.pages.render import render_page
-from familiar.web.pages.shared_photo import SamePhoto, write_or_ask
 from familiar.web.service import ServiceDep
 
 MIN_GAIN = 0.01  # corrected faces and pairs, see `Question.expected_gain`; questions with less are not asked
@@ -122,17 +114,14 @@ def _shown_question(gallery: Gallery, skipped: Sequence[Pair], species: str | No
 
 @router.post("/questions/batch")
 async def answer_batch(
-    request: Request,
-    service: ServiceDep,
+    edit: EditDep,
     identity: NumberField,
-    states: StatesDep,
     member: ShownFaces = None,
     candidate: ShownFaces = None,
     same: ShownFaces = None,
     name: NameField = "",
     skipped: SkippedField = "",
     species: SpeciesField = "",
-    same_photo: SamePhoto = False,
 ) -> Response:
     """Answer a batch, unless it is out of date, and redirect to the next one.
 
@@ -146,10 +135,10 @@ async def answer_batch(
     def write(gallery: Gallery) -> str:
         skipped_pairs, new_name = pairs(skipped), unify_spelling(name)
         try:
-            gallery.check_states(states)
+            gallery.check_states(edit.states)
             other = find_by_name(gallery, new_name) if new_name else None
             is_taken = other not in (None, identity)
-            gallery.answer_batch(batch, same or (), None if is_taken else new_name or None, same_photo=same_photo)
+            gallery.answer_batch(batch, same or (), None if is_taken else new_name or None, same_photo=edit.same_photo)
         except (NotInGallery, Contradiction) as error:
             if isinstance(error, SharedPhoto):
                 raise
@@ -159,17 +148,16 @@ async def answer_batch(
         next_url = questions_url(skipped_pairs, species)
         return merge_url([other, identity], next_url) if is_taken else url_after_change(gallery, next_url, "")
 
-    return await write_or_ask(request, service, write)
+    return await edit.write(write)
 
 
 @router.post("/questions")
 async def answer(
-    service: ServiceDep,
+    edit: EditDep,
     kind: Annotated[Literal["merge", "split", "outlier"], Form()],
     first_face: NumberField,
     second_face: NumberField,
     same: Annotated[bool, Form()],
-    states: StatesDep,
     first: IdentityField = "",
     second: IdentityField = "",
     skipped: SkippedField = "",
@@ -181,7 +169,9 @@ async def answer(
     """
     question = Question(kind, first_face, second_face, first or None, second or None, 0.0, 0.0, 0.0)
     next_url = questions_url(pairs(skipped), species)
-    return RedirectResponse(await service.executor.write_locked(_answer, question, same, next_url, states), 303)
+    return RedirectResponse(
+        await edit.service.executor.write_locked(_answer, question, same, next_url, edit.states), 303
+    )
 
 
 def pair(question: Question) -> Pair:

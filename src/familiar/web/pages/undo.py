@@ -5,28 +5,28 @@ import re
 from urllib.parse import parse_qsl, urlsplit
 
 from fastapi import APIRouter
-from fastapi.responses import RedirectResponse
+from fastapi.responses import Response
 
 from familiar.core.errors import NotInGallery
 from familiar.gallery import Gallery
 from familiar.web.middleware.access import local_path
-from familiar.web.pages.assignment_forms import Back, NumberField
+from familiar.web.pages.assignment_forms import NumberField
+from familiar.web.pages.edits import EditDep
 from familiar.web.pages.flash import parse_number, url_with_flash
-from familiar.web.service import ServiceDep
 
 router = APIRouter()
 
 
 @router.post("/undo")
-async def undo(service: ServiceDep, decision: NumberField, back: Back = "/") -> RedirectResponse:
+async def undo(edit: EditDep, decision: NumberField) -> Response:
     """Undo the decision that the button named, and return to its page."""
-    path = local_path(back)
+    path = local_path(edit.back)
 
     def write(gallery: Gallery) -> str:
         gallery.undo(decision)
         return _url_after_undo(gallery, path, decision)
 
-    return RedirectResponse(await service.executor.write_locked(write), 303)
+    return await edit.write(write)
 
 
 def _url_after_undo(gallery: Gallery, path: str, decision: int) -> str:
