@@ -9,7 +9,6 @@ from collections.abc import AsyncGenerator, Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import partial
-from pathlib import Path
 
 from familiar.core.errors import FamiliarError, NotInGallery
 from familiar.core.gallery_types import Progress, SkippedPhoto
@@ -90,13 +89,11 @@ class JobQueue:
         await asyncio.to_thread(self._pool.shutdown)
         await asyncio.sleep(0)  # shows the thread's last progress
 
-    def submit(
-        self, paths: Sequence[Path], skipped: Sequence[SkippedPhoto] = (), previous_job: str | None = None
-    ) -> Progress:
-        """Enroll files and the photos of folders.
+    def submit(self, work: Work, skipped: Sequence[SkippedPhoto] = (), previous_job: str | None = None) -> Progress:
+        """Start a job.
 
         Args:
-            paths: within the allowed folders.
+            work: its paths are within the allowed folders.
             skipped: files that were sent along and are no photos; they are reported with the job.
             previous_job: the number of the job of the previous part, if one set is sent in parts: the new job then
                 reports both, unless the previous one failed.
@@ -105,7 +102,7 @@ class JobQueue:
             HttpProblem: as `require_room`.
         """
         with self.reserved():
-            return self.begin(Work(paths), skipped, previous_job)
+            return self.begin(work, skipped, previous_job)
 
     def submit_redetection(self, detector: str | None) -> Progress:
         """Look for faces again in photos of the gallery: in those without a face, or with another detector in all.
@@ -116,22 +113,9 @@ class JobQueue:
         Raises:
             HttpProblem: as `require_room`.
         """
-        with self.reserved():
-            named = self._inference.embedder.detector_name
-            name = detector or self._inference.reference.detector or available_detector(named)
-            return self.begin(Work(redetect=name))
-
-    def submit_models(self, models: Sequence[str]) -> Progress:
-        """Migrate the gallery to other models, and look for the faces that they are made for in all photos.
-
-        Args:
-            models: as for `Gallery.migrate`; none: nothing changes.
-
-        Raises:
-            HttpProblem: as `require_room`.
-        """
-        with self.reserved():
-            return self.begin(Work(models=models))
+        named = self._inference.embedder.detector_name
+        name = detector or self._inference.reference.detector or available_detector(named)
+        return self.submit(Work(redetect=name))
 
     @contextlib.contextmanager
     def reserved(self) -> Generator[None, None, None]:

@@ -55,7 +55,7 @@ async def enroll_photos(
 async def enroll_folder(service: ServiceDep, response: Response, body: requests.EnrollFolderRequest) -> Progress:
     """Enroll all photos of a folder on the server. They stay in their folder."""
     folder = service.allowed_paths.resolve_user_path(body.folder)
-    return _accepted(response, service.jobs.submit([folder]))
+    return _accepted(response, service.jobs.submit(Work([folder])))
 
 
 @router.post("/photos/redetect", tags=["photos"], status_code=202, responses=WRITE)

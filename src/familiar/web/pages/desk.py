@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from http import HTTPStatus
 from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Depends, File, Form, Request, UploadFile
+from fastapi import APIRouter, Depends, File, Form, UploadFile
 from fastapi.responses import HTMLResponse, RedirectResponse
 
 from familiar.core.errors import FamiliarError, IndexUnavailable, NoFaceFound
@@ -18,7 +18,7 @@ from familiar.integrations.lost_pets.register import enter_pet
 from familiar.integrations.lost_pets.reports import MAX_CHARACTERS, Pet, Report, Status, list_pets
 from familiar.web.pages.assignment_forms import NameField
 from familiar.web.pages.flash import url_with_flash
-from familiar.web.pages.render import render_page
+from familiar.web.pages.render import PageDep
 from familiar.web.service import Service, ServiceDep
 from familiar.web.uploads import BadUpload, receive, store
 
@@ -57,7 +57,7 @@ class DeskRow:
 
 
 @router.get("/desk")
-async def desk(request: Request, service: ServiceDep) -> HTMLResponse:
+async def desk(page: PageDep) -> HTMLResponse:
     """Show the found pets whose owners are looked for, the latest first."""
 
     def read(gallery: Gallery) -> dict[str, Any]:
@@ -68,13 +68,11 @@ async def desk(request: Request, service: ServiceDep) -> HTMLResponse:
         ]
         return {"rows": rows, "lost": len(list_pets(gallery, "lost"))}
 
-    return await render_page(request, service, "desk.html", read, shows_contact=shows_contact(service))
+    return await page.render("desk.html", read, shows_contact=shows_contact(page.service))
 
 
 @router.get("/desk/register")
-async def register(
-    request: Request, service: ServiceDep, status: Literal["lost", "found", "home"] = "lost", start: int = 0
-) -> HTMLResponse:
+async def register(page: PageDep, status: Literal["lost", "found", "home"] = "lost", start: int = 0) -> HTMLResponse:
     """Show the register: the pets of a status, with their fields, and the form for a new one."""
     start = max(0, start)
 
@@ -86,8 +84,8 @@ async def register(
             "more": start + PETS if len(pets[status]) > start + PETS else None,
         }
 
-    shown = {"tab": status, "start": start, "shows_contact": shows_contact(service)}
-    return await render_page(request, service, "desk_register.html", read, **shown)
+    shown = {"tab": status, "start": start, "shows_contact": shows_contact(page.service)}
+    return await page.render("desk_register.html", read, **shown)
 
 
 @router.post("/desk/pets")

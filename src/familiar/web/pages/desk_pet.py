@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Annotated, Any
 from urllib.parse import urlencode
 
-from fastapi import APIRouter, Depends, Query, Request
+from fastapi import APIRouter, Depends, Query
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
 from familiar.core.errors import NotInGallery, UnreadablePhoto
@@ -23,7 +23,7 @@ from familiar.web.pages.assignment_forms import NameField, Number, NumberField
 from familiar.web.pages.desk import ContactField, PhotosField, ReportDep, enroll_uploads, shows_contact
 from familiar.web.pages.edits import EditDep
 from familiar.web.pages.flash import url_after_change, url_with_flash
-from familiar.web.pages.render import render_page
+from familiar.web.pages.render import PageDep
 from familiar.web.service import Service, ServiceDep
 
 CANDIDATES = 10  # on a page
@@ -71,11 +71,7 @@ FilterDep = Annotated[DeskFilter, Depends(_filter_of_query)]
 
 @router.get("/desk/{identity:int}")
 async def pet_page(
-    request: Request,
-    service: ServiceDep,
-    identity: Number,
-    only: FilterDep,
-    k: Annotated[int, Query(ge=1, le=MAX_CANDIDATES)] = CANDIDATES,
+    page: PageDep, identity: Number, only: FilterDep, k: Annotated[int, Query(ge=1, le=MAX_CANDIDATES)] = CANDIDATES
 ) -> Response:
     """Show the pets that this one may be, the most similar first."""
 
@@ -95,12 +91,14 @@ async def pet_page(
         }
 
     try:
-        shown = {"filter_query": only.query, "shows_contact": shows_contact(service)}
-        return await render_page(request, service, "desk_pet.html", read, **shown)
+        shown = {"filter_query": only.query, "shows_contact": shows_contact(page.service)}
+        return await page.render("desk_pet.html", read, **shown)
     except NotInGallery:
-        if "done" not in request.query_params:
+        if "done" not in page.request.query_params:
             raise
-        return RedirectResponse(f"/desk?{request.url.query}", 303)  # the last change, or its undo, removed this pet
+        return RedirectResponse(
+            f"/desk?{page.request.url.query}", 303
+        )  # the last change, or its undo, removed this pet
 
 
 @router.post("/desk/{identity:int}/not")

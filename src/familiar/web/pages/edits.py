@@ -12,7 +12,7 @@ from familiar.core.errors import SharedPhoto
 from familiar.gallery import STATE_PATTERN, Gallery, IdentityState
 from familiar.web.middleware.access import local_path
 from familiar.web.middleware.error_responses import wants_page
-from familiar.web.pages.render import page_of_form, render_page
+from familiar.web.pages.render import Page, page_of_form
 from familiar.web.service import Service, ServiceDep
 
 StateText = Annotated[str, Field(pattern=STATE_PATTERN)]
@@ -56,7 +56,7 @@ class Edit:
         path = self.request.url.path
         shown = {"path": path, "fields": fields, "count": len(error.faces), "name": error.name}
         shown |= {"pairs": error.faces[:MAX_PAIRS], "to": local_path(self.back, page_of_form(path))}
-        response = await render_page(self.request, self.service, "shared_photo.html", **shown)
+        response = await Page(self.request, self.service).render("shared_photo.html", **shown)
         response.headers["HX-Replace-Url"] = "false"  # nothing can be read at the address of a form
         return response
 

@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Form, Query, Request
+from fastapi import APIRouter, Form, Query
 from fastapi.responses import JSONResponse, RedirectResponse, Response
 
 from familiar.core.errors import Contradiction, NotInGallery
@@ -21,7 +21,7 @@ from familiar.web.pages.assignment_forms import (
 )
 from familiar.web.pages.edits import EditDep
 from familiar.web.pages.flash import url_after_change
-from familiar.web.pages.render import render_page
+from familiar.web.pages.render import PageDep
 from familiar.web.service import ServiceDep
 
 FACES = 300  # on a page
@@ -33,11 +33,7 @@ Operation = Annotated[Literal["move", "split", "reject", "confirm"], Form()]
 
 @router.get("/individuals/{identity:int}")
 async def individual(
-    request: Request,
-    service: ServiceDep,
-    identity: Number,
-    order: Literal["likely", "doubtful"] = "doubtful",
-    start: Position = 0,
+    page: PageDep, identity: Number, order: Literal["likely", "doubtful"] = "doubtful", start: Position = 0
 ) -> Response:
     """Show the individual's faces, the most doubtful or the most likely first."""
 
@@ -59,12 +55,12 @@ async def individual(
 
     try:
         shown = {"identity": identity, "order": order, "start": start, "is_doubtful": is_doubtful}
-        return await render_page(request, service, "individual.html", read, **shown)
+        return await page.render("individual.html", read, **shown)
     except NotInGallery:
-        if "done" not in request.query_params:
+        if "done" not in page.request.query_params:
             raise
         # The last change, or its undo, removed this individual.
-        return RedirectResponse(f"/individuals?{request.url.query}", 303)
+        return RedirectResponse(f"/individuals?{page.request.url.query}", 303)
 
 
 @router.get("/individuals/{identity:int}/similar")

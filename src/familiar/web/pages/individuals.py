@@ -3,7 +3,7 @@
 from typing import Annotated, Any, Literal
 from urllib.parse import urlencode
 
-from fastapi import APIRouter, Form, Query, Request
+from fastapi import APIRouter, Form, Query
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
 from familiar.core.errors import Contradiction
@@ -23,7 +23,7 @@ from familiar.web.pages.assignment_forms import (
 )
 from familiar.web.pages.edits import EditDep
 from familiar.web.pages.flash import current_url, url_after_change, url_with_flash
-from familiar.web.pages.render import render_page
+from familiar.web.pages.render import PageDep
 from familiar.web.service import ServiceDep
 
 TILES = 500  # on a page
@@ -37,12 +37,7 @@ Identities = Annotated[list[Number], Form(max_length=MAX_MERGED)]
 
 @router.get("/individuals")
 async def individuals(
-    request: Request,
-    service: ServiceDep,
-    tab: Tab | None = None,
-    species: SpeciesQuery = None,
-    faces: Position = 0,
-    after: Position = 0,
+    page: PageDep, tab: Tab | None = None, species: SpeciesQuery = None, faces: Position = 0, after: Position = 0
 ) -> HTMLResponse:
     """Show a tab of tiles, those with most faces first.
 
@@ -66,7 +61,7 @@ async def individuals(
             tiles = gallery.identities(named=is_named, species=species, after=last, limit=TILES + 1)
             states = gallery.states(tile.identity for tile in tiles)
         tab_url = f"/individuals?tab={current_tab}{species_query}"
-        shown_url = current_url(request)
+        shown_url = current_url(page.request)
         if tab is None:  # the first tab may be another one after a change
             shown_url += f"{'&' if '?' in shown_url else '?'}tab={current_tab}"
         return {
@@ -83,7 +78,7 @@ async def individuals(
             "current_url": shown_url,
         }
 
-    return await render_page(request, service, "individuals.html", read, species=species, species_query=species_query)
+    return await page.render("individuals.html", read, species=species, species_query=species_query)
 
 
 @router.post("/individuals/unassigned")
@@ -113,10 +108,7 @@ async def group_faces(service: ServiceDep) -> RedirectResponse:
 
 @router.get("/individuals/merge")
 async def choose_merge(
-    request: Request,
-    service: ServiceDep,
-    identity: Annotated[list[Number], Query(max_length=MAX_MERGED)],
-    back: str = "/individuals",
+    page: PageDep, identity: Annotated[list[Number], Query(max_length=MAX_MERGED)], back: str = "/individuals"
 ) -> HTMLResponse:
     """Ask whether individuals are the same, and which one to keep."""
     chosen = list(dict.fromkeys(identity))
@@ -124,8 +116,8 @@ async def choose_merge(
     def read(gallery: Gallery) -> dict[str, Any]:
         return {"tiles": _tiles(gallery, chosen), "states": gallery.states(chosen)}
 
-    response = await render_page(request, service, "merge.html", read, to=local_path(back))
-    response.headers["HX-Push-Url"] = current_url(request)  # also if a form that replaces its page led here
+    response = await page.render("merge.html", read, to=local_path(back))
+    response.headers["HX-Push-Url"] = current_url(page.request)  # also if a form that replaces its page led here
     return response
 
 
@@ -152,10 +144,10 @@ async def merge(edit: EditDep, identity: Identities, into: Annotated[Number | No
 
 
 @router.get("/individuals/names")
-async def complete_name(request: Request, service: ServiceDep, prefix: Annotated[Name, Query()] = "") -> HTMLResponse:
+async def complete_name(page: PageDep, prefix: Annotated[Name, Query()] = "") -> HTMLResponse:
     """List the names that start with a prefix, to complete a name that is being typed."""
-    names = await service.executor.read(Gallery.names_beginning, prefix)
-    return await render_page(request, service, "names.html", names=names)
+    names = await page.service.executor.read(Gallery.names_beginning, prefix)
+    return await page.render("names.html", names=names)
 
 
 @router.post("/individuals/{identity:int}/name")

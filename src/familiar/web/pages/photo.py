@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Depends, Form, Request
+from fastapi import APIRouter, Depends, Form
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
 from familiar.core.errors import FamiliarError
@@ -22,7 +22,7 @@ from familiar.web.pages.assignment_forms import (
 )
 from familiar.web.pages.edits import EditDep
 from familiar.web.pages.flash import url_after_change, url_with_flash
-from familiar.web.pages.render import render_page
+from familiar.web.pages.render import PageDep
 from familiar.web.service import Service, ServiceDep
 from familiar.web.uploads import photo_name
 
@@ -41,12 +41,12 @@ BoxDep = Annotated[Box, Depends(box_from_form)]
 
 
 @router.get("/photos/{photo:int}")
-async def photo(request: Request, service: ServiceDep, photo: Number, face: Number | None = None) -> HTMLResponse:
+async def photo(page: PageDep, photo: Number, face: Number | None = None) -> HTMLResponse:
     """Show a photo; `face` is the selected one."""
-    known_photo = await service.executor.read(Gallery.photo, photo)
+    known_photo = await page.service.executor.read(Gallery.photo, photo)
     error_message, size_px = "", None
     try:
-        size_px = await service.thumbnails.size_px(_path(service, known_photo), known_photo.sha256)
+        size_px = await page.service.thumbnails.size_px(_path(page.service, known_photo), known_photo.sha256)
     except FamiliarError as error:
         error_message = str(error)
 
@@ -60,9 +60,7 @@ async def photo(request: Request, service: ServiceDep, photo: Number, face: Numb
             "next_photo": next_photos[0].photo if next_photos else None,
         }
 
-    return await render_page(
-        request,
-        service,
+    return await page.render(
         "photo.html",
         read,
         file_name=printable(photo_name(known_photo.path)),
@@ -70,8 +68,8 @@ async def photo(request: Request, service: ServiceDep, photo: Number, face: Numb
         size_px=size_px,
         error_message=printable(error_message),
         selected=face,
-        looked_for=looked_for(service.inference.detector),
-        species=service.inference.embedder.species if service.inference.has_model else None,
+        looked_for=looked_for(page.service.inference.detector),
+        species=page.service.inference.embedder.species if page.service.inference.has_model else None,
     )
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 from urllib.parse import urlencode
 
-from fastapi import APIRouter, Form, Query, Request
+from fastapi import APIRouter, Form, Query
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
 from familiar.core.errors import Contradiction, NotInGallery, SharedPhoto
@@ -19,8 +19,7 @@ from familiar.web.pages.assignment_forms import NameField, Number, NumberField, 
 from familiar.web.pages.edits import EditDep
 from familiar.web.pages.flash import url_after_change, url_with_flash
 from familiar.web.pages.individuals import merge_url
-from familiar.web.pages.render import render_page
-from familiar.web.service import ServiceDep
+from familiar.web.pages.render import PageDep
 
 MIN_GAIN = 0.01  # corrected faces and pairs, see `Question.expected_gain`; questions with less are not asked
 MAX_SKIPPED = 100  # that a URL remembers; the oldest are asked again
@@ -48,9 +47,7 @@ class Side:
 
 
 @router.get("/questions")
-async def questions(
-    request: Request, service: ServiceDep, skipped: SkippedQuery = "", species: SpeciesQuery = None
-) -> HTMLResponse:
+async def questions(page: PageDep, skipped: SkippedQuery = "", species: SpeciesQuery = None) -> HTMLResponse:
     """Show the first batch or question that was not skipped.
 
     Args:
@@ -75,7 +72,7 @@ async def questions(
         }
 
     shown = {"skipped": skipped, "skipped_count": len(skipped_pairs), "species": species}
-    return await render_page(request, service, "questions.html", read, **shown)
+    return await page.render("questions.html", read, **shown)
 
 
 def _shown_batch(gallery: Gallery, batch: Batch) -> dict[str, Any]:

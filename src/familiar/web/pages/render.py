@@ -2,12 +2,13 @@
 
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from http import HTTPStatus
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from fastapi import Request
+from fastapi import Depends, Request
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import HTMLResponse
 from jinja2 import Environment
@@ -20,7 +21,7 @@ from familiar.gallery import Gallery
 from familiar.web.errors import HttpProblem, kebab, problem_headers
 from familiar.web.middleware.root_path import with_root_path
 from familiar.web.pages.flash import current_url, display_name, read_flash
-from familiar.web.service import Service, get_service
+from familiar.web.service import Service, ServiceDep, get_service
 from familiar.web.uploads import photo_name
 
 TEMPLATES = Path(__file__).parents[1] / "templates"
@@ -57,28 +58,38 @@ UNDO_LABELS = {
 PERCENT = "\N{NO-BREAK SPACE}%"
 
 
-async def render_page(
-    request: Request,
-    service: Service,
-    template: str,
-    read: Callable[[Gallery], Mapping[str, Any]] = lambda _: {},
-    **context: Any,
-) -> HTMLResponse:
-    """Render a template with the context of the base template, what `read` returns, and `context`.
+@dataclass(frozen=True)
+class Page:
+    """A request for a page."""
 
-    Args:
-        read: called in one transaction with what the base template shows of the gallery. Its errors are raised.
-    """
+    request: Request
+    service: Service
 
-    def read_all(gallery: Gallery) -> tuple[bool, dict[str, Any]]:
-        with gallery.read():
-            return _uses_desk(gallery), _read_frame(gallery, request) | dict(read(gallery))
+    async def render(
+        self, template: str, read: Callable[[Gallery], Mapping[str, Any]] = lambda _: {}, **context: Any
+    ) -> HTMLResponse:
+        """Render a template with the context of the base template, what `read` returns, and `context`.
 
-    uses_desk, values = await service.executor.read(read_all)
-    values = _frame_context(request, service, uses_desk=uses_desk) | values | context
-    # A page of 500 individuals takes long enough to delay other requests.
-    text = await run_in_threadpool(_ENVIRONMENT.get_template(template).render, values)
-    return HTMLResponse(with_root_path(text, request.scope))
+        Args:
+            read: called in one transaction with what the base template shows of the gallery. Its errors are raised.
+        """
+
+        def read_all(gallery: Gallery) -> tuple[bool, dict[str, Any]]:
+            with gallery.read():
+                return _uses_desk(gallery), _read_frame(gallery, self.request) | dict(read(gallery))
+
+        uses_desk, values = await self.service.executor.read(read_all)
+        values = _frame_context(self.request, self.service, uses_desk=uses_desk) | values | context
+        # A page of 500 individuals takes long enough to delay other requests.
+        text = await run_in_threadpool(_ENVIRONMENT.get_template(template).render, values)
+        return HTMLResponse(with_root_path(text, self.request.scope))
+
+
+async def _page_of_request(request: Request, service: ServiceDep) -> Page:
+    return Page(request, service)
+
+
+PageDep = Annotated[Page, Depends(_page_of_request)]
 
 
 def render_error_page(request: Request, error: HttpProblem) -> HTMLResponse:
