@@ -3,7 +3,6 @@
 import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from http import HTTPStatus
 from pathlib import Path
 
 from familiar.core.errors import FamiliarError
@@ -78,7 +77,7 @@ class AllowedPaths:
         for candidate in candidates:
             if os.path.exists(candidate):  # noqa: PTH110 - `Path.exists` raises if a name is too long
                 return candidate
-        raise HttpProblem(HTTPStatus.NOT_FOUND, "no-such-path", f"{_printable_excerpt(text)}: no such file or folder")
+        raise HttpProblem(404, "no-such-path", f"{_printable_excerpt(text)}: no such file or folder")
 
 
 def _photo_folders(gallery: Gallery) -> list[Path]:
@@ -107,7 +106,7 @@ def _is_suspicious(text: str) -> bool:
 
 def _outside_error(path: Path | str) -> HttpProblem:
     return HttpProblem(
-        HTTPStatus.FORBIDDEN,
+        403,
         "outside-roots",
         f"{_printable_excerpt(path)}: lies outside the folders that this server reads; start it with --root FOLDER",
     )

@@ -42,7 +42,7 @@ def _problem(error: Exception) -> HttpProblem:
             f"{'/'.join(map(str, each['loc']))}: {NO_FILE if 'Expected UploadFile' in each['msg'] else each['msg']}"
             for each in error.errors()[:MAX_REPORTED_ERRORS]
         ]
-        return HttpProblem(HTTPStatus.UNPROCESSABLE_ENTITY, "invalid", "; ".join(messages))
+        return HttpProblem(422, "invalid", "; ".join(messages))
     cause = error if isinstance(error, FamiliarError) else error.__cause__
     if isinstance(cause, FamiliarError):  # raised while a body was read, if it is the cause of another error
         return to_problem(cause)

@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from http import HTTPStatus
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any, Concatenate, ParamSpec, TypeVar
@@ -75,7 +74,7 @@ class GalleryExecutor:
     def require_writable(self) -> None:
         """Raise an HttpProblem with 403 if the server is read-only."""
         if self._read_only:
-            raise HttpProblem(HTTPStatus.FORBIDDEN, "read-only", "this server was started with --read-only")
+            raise HttpProblem(403, "read-only", "this server was started with --read-only")
 
     def close(self) -> None:
         """Wait for the current writes, then close all connections."""

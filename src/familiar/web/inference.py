@@ -4,7 +4,6 @@ import asyncio
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from http import HTTPStatus
 from itertools import chain
 from pathlib import Path
 
@@ -64,9 +63,7 @@ class Inference:
             HttpProblem: 409, the server has none.
         """
         if self._embedder is None:
-            raise HttpProblem(
-                HTTPStatus.CONFLICT, "no-model", "no model is loaded; start the server with --model MODEL"
-            )
+            raise HttpProblem(409, "no-model", "no model is loaded; start the server with --model MODEL")
         return self._embedder
 
     def require_model(self) -> None:

@@ -11,7 +11,6 @@ import re
 import threading
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from dataclasses import dataclass, field
-from http import HTTPStatus
 from pathlib import Path
 
 from starlette.concurrency import run_in_threadpool
@@ -63,7 +62,7 @@ class Upload:
         try:
             width, height = read_header(content, self.name).size_px
         except UnreadablePhoto as error:
-            raise BadUpload(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "not-a-photo", str(error)) from error
+            raise BadUpload(415, "not-a-photo", str(error)) from error
         if width * height > limits.photo_pixels:
             raise _too_large_error(self.name, f"{width} x {height} px", f"{limits.photo_pixels:,} pixels")
 
@@ -83,7 +82,7 @@ async def receive(
     try:
         if len(files) > (most := limits.photos_per_request):
             detail = f"{len(files):,} photos in one request are more than {most:,}; send them in several requests"
-            raise HttpProblem(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "too-many", detail)
+            raise HttpProblem(413, "too-many", detail)
         uploads = [Upload(file, printable_name(file.filename), file.size or 0) for file in files]
         yield _without_bad(uploads, lambda upload: upload.require_size(limits), skipped)
     finally:
@@ -179,9 +178,7 @@ def _without_bad(
 
 
 def _too_large_error(name: str, size: str, limit: str) -> BadUpload:
-    return BadUpload(
-        HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "too-large", f"{name}: {size} is more than {limit}; scale it down"
-    )
+    return BadUpload(413, "too-large", f"{name}: {size} is more than {limit}; scale it down")
 
 
 def _store(uploads: Sequence[Upload], folder: Path, limits: Limits, skipped: list[SkippedPhoto] | None) -> list[Path]:

@@ -1,7 +1,6 @@
 """Routes of the gallery as a whole: its state and model, clustering, review questions and undo."""
 
 import dataclasses
-from http import HTTPStatus
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Response
@@ -48,7 +47,7 @@ async def get_model(
             return {"file_id": bundle.file_id, "species": names} | dataclasses.asdict(bundle.metadata)
     known = ", ".join(name for names in bundles for name in names)
     detail = f"there is no bundle for {species}" + (f"; there is one for {known}" if known else ": it has one bundle")
-    raise HttpProblem(HTTPStatus.NOT_FOUND, "no-bundle-for-species", detail)
+    raise HttpProblem(404, "no-bundle-for-species", detail)
 
 
 @router.post("/cluster", tags=["gallery"], responses=WRITE)

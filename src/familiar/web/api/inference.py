@@ -1,7 +1,6 @@
 """Routes of photos that are not in the gallery: detection, embedding, search and verification."""
 
 from collections.abc import Sequence
-from http import HTTPStatus
 from typing import Annotated, Any
 
 import numpy as np
@@ -142,4 +141,4 @@ def _query_vector(gallery: Gallery, body: requests.SearchRequest) -> Vector:
 
 
 def _invalid_field(field: str, detail: str) -> HttpProblem:
-    return HttpProblem(HTTPStatus.UNPROCESSABLE_ENTITY, f"invalid-{field}", detail)
+    return HttpProblem(422, f"invalid-{field}", detail)

@@ -3,7 +3,6 @@
 import re
 import zlib
 from collections.abc import Callable, Sequence
-from http import HTTPStatus
 from typing import TypeVar
 
 from familiar.core.field_types import LARGEST_NUMBER
@@ -41,5 +40,5 @@ def parse_cursor(cursor: str | None, list_name: str, count: int) -> tuple[int, .
     list_number, *numbers = map(int, cursor.split("-")) if CURSOR.fullmatch(cursor) else (0,)
     if list_number != zlib.crc32(list_name.encode()) or len(numbers) != count or max(numbers) > LARGEST_NUMBER:
         detail = "invalid cursor for this list; use `next` of its previous page, with the same filters"
-        raise HttpProblem(HTTPStatus.UNPROCESSABLE_ENTITY, "invalid-cursor", detail)
+        raise HttpProblem(422, "invalid-cursor", detail)
     return tuple(numbers)

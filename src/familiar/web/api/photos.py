@@ -1,7 +1,6 @@
 """Routes of photos and enrollment jobs."""
 
 from collections.abc import AsyncIterator
-from http import HTTPStatus
 from pathlib import Path
 from typing import Annotated
 
@@ -47,7 +46,7 @@ async def enroll_photos(
             paths = await store(uploads, service.allowed_paths.uploads, limits, skipped=collected)
             if not paths:
                 first = f"{skipped[0].name}: {skipped[0].reason}"
-                raise HttpProblem(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "not-a-photo", first)
+                raise HttpProblem(415, "not-a-photo", first)
             return _accepted(response, service.jobs.begin(Work(paths), skipped, previous_job))
 
 

@@ -1,7 +1,6 @@
 """Middleware between the server and the app: hosts, sizes of bodies, sessions, access, security headers, the log."""
 
 import ipaddress
-from http import HTTPStatus
 
 from starlette.datastructures import Headers
 from starlette.middleware.trustedhost import TrustedHostMiddleware
@@ -21,9 +20,7 @@ from familiar.web.settings import ServerSettings
 POLICY_VIOLATION = 1008  # a close code of RFC 6455
 PROXIES = ["127.0.0.1", "::1"]  # whose X-Forwarded-For and X-Forwarded-Proto count: others could be anybody
 UNKNOWN_HOST = HttpProblem(
-    HTTPStatus.MISDIRECTED_REQUEST,
-    "unknown-host",
-    "this server does not answer to that name; start it with --host NAME to let browsers use it",
+    421, "unknown-host", "this server does not answer to that name; start it with --host NAME to let browsers use it"
 )
 
 

@@ -85,7 +85,7 @@ class AccessMiddleware:
         if not self._token.is_required or not any(value.lower().startswith("bearer ") for value in values):
             return False
         if len(values) != 1 or not self._is_right_token(request, values[0][len("bearer ") :].strip()):
-            raise HttpProblem(HTTPStatus.UNAUTHORIZED, "wrong-token", "that is not the token of this server")
+            raise HttpProblem(401, "wrong-token", "that is not the token of this server")
         return True
 
     def _is_right_token(self, request: Request, token: str) -> bool:
@@ -125,7 +125,7 @@ class AccessMiddleware:
         try:
             form = await request.form(max_files=0, max_fields=10)
         except (HTTPException, MultiPartException) as error:
-            raise HttpProblem(HTTPStatus.BAD_REQUEST, "not-a-form", "not a valid login form") from error
+            raise HttpProblem(400, "not-a-form", "not a valid login form") from error
         next_path = local_path(str(form.get("next", "/")))
         if not self._token.is_required:
             return _redirect(next_path)
@@ -164,7 +164,7 @@ class WrongTokens:
         self._counts[client] += 1
         if self._counts[client] > self._per_minute:
             wait, detail = int(self._end - now) + 1, "too many wrong tokens; wait a moment"
-            raise HttpProblem(HTTPStatus.TOO_MANY_REQUESTS, "too-many-requests", detail, wait)
+            raise HttpProblem(429, "too-many-requests", detail, wait)
 
 
 def require_same_origin(headers: Headers) -> None:
@@ -179,7 +179,7 @@ def require_same_origin(headers: Headers) -> None:
     same = (f"http://{host}", f"https://{host}")
     sites, origins = headers.getlist("sec-fetch-site"), headers.getlist("origin")
     if any(site not in TRUSTED_SITES for site in sites) or any(origin.lower() not in same for origin in origins):
-        raise HttpProblem(HTTPStatus.FORBIDDEN, "forged-request", "this change was requested by a page of another site")
+        raise HttpProblem(403, "forged-request", "this change was requested by a page of another site")
 
 
 def local_path(path: str, default: str = "/") -> str:
@@ -195,7 +195,7 @@ def _ask_to_log_in(request: Request) -> Response:
     """Redirect to the login page, and from there back to the requested page. HttpProblem with 401 for programs."""
     if request.method not in ("GET", "HEAD") or not wants_page(request.scope):
         detail = "log in at /login, or send the token as Authorization: Bearer TOKEN"
-        raise HttpProblem(HTTPStatus.UNAUTHORIZED, "not-logged-in", detail)
+        raise HttpProblem(401, "not-logged-in", detail)
     path = request.scope["raw_path"].partition(b"?")[0]
     query = request.scope.get("query_string", b"")
     next_path = local_path((path + (b"?" + query if query else b"")).decode("latin-1"))

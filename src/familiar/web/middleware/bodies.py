@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import re
-from http import HTTPStatus
 
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -17,9 +16,7 @@ PHOTO_PATHS = re.compile(
     r"|/desk/pets|/desk/[0-9]+/photos"
 )
 LINGER_SECONDS = 2.0
-COMPRESSED = HttpProblem(
-    HTTPStatus.BAD_REQUEST, "compressed", "the body is compressed; send it as it is, without Content-Encoding"
-)
+COMPRESSED = HttpProblem(400, "compressed", "the body is compressed; send it as it is, without Content-Encoding")
 
 
 class BodyLimitMiddleware:
@@ -71,6 +68,4 @@ def max_body_bytes(path: str, content_type: str, limits: Limits) -> int:
 
 
 def too_large_error(limit: int) -> HttpProblem:
-    return HttpProblem(
-        HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "too-large", f"a body may have at most {limit:,} bytes here"
-    )
+    return HttpProblem(413, "too-large", f"a body may have at most {limit:,} bytes here")

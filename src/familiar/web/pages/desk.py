@@ -2,7 +2,6 @@
 
 import logging
 from dataclasses import dataclass, replace
-from http import HTTPStatus
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Depends, File, Form, UploadFile
@@ -131,9 +130,7 @@ async def enroll_uploads(service: Service, files: list[UploadFile]) -> tuple[lis
             if errors:
                 raise errors[0]
             if too_large:
-                raise BadUpload(
-                    HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "too-large", f"{too_large[0].name}: {too_large[0].reason}"
-                )
+                raise BadUpload(413, "too-large", f"{too_large[0].name}: {too_large[0].reason}")
             raise NoFaceFound(
                 f"no {looked_for(detector)} was found on these photos; take some on which it is larger, upright and "
                 "turned to the camera"

@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
-from http import HTTPStatus
 from pathlib import Path
 
 from fastapi import APIRouter
@@ -125,9 +124,7 @@ async def report(service: ServiceDep) -> FileResponse:
     """Send the evaluation's report, a single HTML file, in a sandbox."""
     folder = service.settings.report
     if folder is None or not (folder / REPORT).is_file():
-        raise HttpProblem(
-            HTTPStatus.NOT_FOUND, "no-report", "there is no report; give --report FOLDER of an evaluation"
-        )
+        raise HttpProblem(404, "no-report", "there is no report; give --report FOLDER of an evaluation")
     return FileResponse(folder / REPORT, media_type="text/html; charset=utf-8", headers={CSP_HEADER: SANDBOX_POLICY})
 
 
