@@ -226,8 +226,9 @@ def test_wrong_tokens_are_limited_without_blocking_right_token(how: str) -> None
     assert guess("wrong", 0, "192.168.1.8") in (401, 303), "another address"
 
 
-def test_wrong_tokens_behind_a_proxy_are_counted_for_each_client() -> None:
-    client = browser(replace(LOCKED, limits=Limits(wrong_tokens_per_minute=1)))
+@pytest.mark.parametrize("proxy", ["127.0.0.1", "::1", "::ffff:127.0.0.1"])
+def test_wrong_tokens_behind_a_proxy_are_counted_for_each_client(proxy: str) -> None:
+    client = browser(replace(LOCKED, limits=Limits(wrong_tokens_per_minute=1)), address=proxy)
 
     def guess(address: str) -> int:
         headers = {"Authorization": "Bearer wrong", "X-Forwarded-For": address}

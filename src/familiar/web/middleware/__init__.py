@@ -18,7 +18,8 @@ from familiar.web.middleware.sessions import EndedSessions, with_sessions
 from familiar.web.settings import ServerSettings
 
 POLICY_VIOLATION = 1008  # a close code of RFC 6455
-PROXIES = ["127.0.0.1", "::1"]  # whose X-Forwarded-For and X-Forwarded-Proto count: others could be anybody
+# Whose X-Forwarded-For and X-Forwarded-Proto count: others could be anybody.
+PROXIES = ["127.0.0.1", "::1", "::ffff:127.0.0.1"]
 UNKNOWN_HOST = HttpProblem(
     421, "unknown-host", "this server does not answer to that name; start it with --host NAME to let browsers use it"
 )

@@ -6,7 +6,7 @@
 
   const READING_MS = 400; // after a new question: a key that is pressed sooner was meant for the one before
   let questionShown = 0;
-  let loadedQuestion = null; // a form that htmx has processed: before that, it would be sent without the CSRF header
+  let loadedQuestion = null; // a form that htmx has processed: before that, the browser would load a whole page
   document.addEventListener("htmx:load", (event) => {
     within(event.detail.elt, "form[data-keys]").forEach((form) => {
       loadedQuestion = form;
