@@ -99,7 +99,7 @@ class ServerSettings:
 
     @property
     def session_file(self) -> Path | None:
-        """The file with which sessions survive a restart; None: they end with the server, if there is no token."""
+        """The file with which sessions survive a restart; None: they end with the server."""
         return None
 
 
