@@ -1,13 +1,14 @@
-"""Many slow clients beside a few normal users: how long the users wait, and what the slow ones cost.
+"""Many slow clients beside a few normal users, behind nginx: how long the users wait, and what the slow ones cost.
 
     serve.py slow MODEL [--slow 1000] [--rounds 4] [--seconds 15]
 
 A quarter of the slow clients each: sends a head, or a body, a byte per second; reads a photo of some megabytes a few
-bytes per second; is silent. A client that is cut off connects again. Users open pages, load thumbnails and search, each
+bytes per second; is silent. A client that is cut off connects again.
+nginx is configured as docs/how-to/deploy.md says, but without TLS. Users open pages, load thumbnails and search, each
 request on a connection of its own, with 0.2 s between them. The slow clients come and go in turns, so that both medians
 are of the same run: in every round users are measured for so many seconds without them, and for so many with them,
 after five seconds for them to connect.
-Files and memory are the server's, read every half second.
+Files and memory are the server's behind it, read every half second.
 """
 
 import argparse
@@ -22,9 +23,11 @@ import sys
 import tempfile
 import time
 from collections import defaultdict
+from dataclasses import replace
 from multiprocessing.synchronize import Event
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import numpy as np
 from PIL import Image
@@ -33,6 +36,7 @@ from familiar.embedding.embedder import Embedder
 from familiar.gallery.enroll.enroll import enroll
 from familiar.gallery.store.store import Store
 from serving.contract import drawn_gallery
+from serving.proxies import nginx_before
 from serving.server import Server, request_json, serving
 
 USERS = 4
@@ -55,8 +59,12 @@ def main(options: list[str]) -> None:
     with tempfile.TemporaryDirectory() as root:
         folder = drawn_gallery(Path(root), arguments.model)
         _add_large_photo(folder, Path(root), arguments.model)
-        with serving(folder, "--model", arguments.model) as server:
-            _report(_measure(server, arguments.slow, arguments.rounds, arguments.seconds))
+        with (
+            serving(folder, "--model", arguments.model) as server,
+            nginx_before(f"http://{server.host}:{server.port}", Path(root) / "nginx") as url,
+        ):
+            proxied = replace(server, port=urlsplit(url).port)
+            _report(_measure(proxied, arguments.slow, arguments.rounds, arguments.seconds))
 
 
 def _add_large_photo(folder: Path, root: Path, model: Path) -> None:

@@ -12,8 +12,8 @@ from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.testclient import TestClient
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from familiar.web.middleware import csrf_token, wrap_app
-from familiar.web.middleware.session import cookie_name
+from familiar.web.middleware import wrap_app
+from familiar.web.middleware.sessions import cookie_name
 from familiar.web.settings import Settings
 
 TOKEN = "the-token-of-this-album"
@@ -49,16 +49,6 @@ wEBSG+0sEV3xj1Ck35qBXHNQBFkYFrJJ1J+KU+8tzValNP9hI0StHUwx
 """
 
 
-class Clock:
-    """A clock that stands still; tests change `now`."""
-
-    def __init__(self) -> None:
-        self.now = 1_800_000_000.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
 def until(condition: Callable[[], bool]) -> None:
     """Wait until a condition holds; fail if it does not."""
     end = time.monotonic() + PATIENCE
@@ -68,11 +58,11 @@ def until(condition: Callable[[], bool]) -> None:
 
 
 async def app(scope: Scope, receive: Receive, send: Send) -> None:
-    """Answer with a page that shows its CSRF token; a write with JSON; /unchanged with 304."""
+    """Answer with a page; a write with JSON; /unchanged with 304."""
     request = Request(scope, receive)
     await request.body()
     headers = {"Server": "familiar/1", "X-Frame-Options": "ALLOWALL"}
-    answer: Response = HTMLResponse(csrf_token(request), headers=headers)
+    answer: Response = HTMLResponse("a page", headers=headers)
     if scope["path"] == "/unchanged":
         answer = Response(status_code=304, headers={"Cache-Control": "max-age=60", "ETag": '"1"'})
     elif request.method not in ("GET", "HEAD"):
@@ -80,19 +70,15 @@ async def app(scope: Scope, receive: Receive, send: Send) -> None:
     await answer(scope, receive, send)
 
 
-def browser(
-    settings: Settings, clock: Clock | None = None, base_url: str = BASE_URL, address: str = "127.0.0.1"
-) -> TestClient:
-    clock = clock or Clock()
-    chain = wrap_app(app, settings, clock, clock)
-    return TestClient(chain, base_url=base_url, client=(address, 5000), follow_redirects=False)
+def browser(settings: Settings, base_url: str = BASE_URL, address: str = "127.0.0.1") -> TestClient:
+    return TestClient(wrap_app(app, settings), base_url=base_url, client=(address, 5000), follow_redirects=False)
 
 
-def session_of(client: TestClient) -> str:
-    """Log in if needed, so that the client has the session's cookie, and return the CSRF token."""
-    if COOKIE not in client.cookies:
-        client.post("/login", data={"token": TOKEN})
-    return client.get("/", headers=BROWSER).text
+def logged_in(settings: Settings, base_url: str = BASE_URL) -> TestClient:
+    """Return a browser with the session of a login."""
+    client = browser(settings, base_url)
+    assert client.post("/login", data={"token": TOKEN}).status_code == 303
+    return client
 
 
 def scope_of(method: str, path: str, headers: Sequence[tuple[str, str]] = (), **more: Any) -> Scope:

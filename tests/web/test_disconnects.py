@@ -9,7 +9,6 @@ import pytest
 import uvicorn
 from serving.disconnects import Uploads, find_problems, upload_and_disconnect, wait_until_enrolled
 
-from familiar.web.middleware.http_protocol import make_protocol_factory
 from familiar.web.server import make_app
 from familiar.web.service import Service
 from familiar.web.settings import Settings
@@ -31,8 +30,7 @@ def test_cut_uploads_leave_nothing_behind(
     (tmp_path / "temporary").mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
     settings = Settings(gallery=tmp_path / "album", models=(mean_color_bundle,))
-    http = make_protocol_factory(settings.limits)
-    config = uvicorn.Config(make_app(Service(settings)), http=http, log_config=None, ws="none")
+    config = uvicorn.Config(make_app(Service(settings)), log_config=None, ws="none")
     server, uploads = uvicorn.Server(config), Uploads()
     with socket.create_server(("127.0.0.1", 0)) as listening:
         thread = threading.Thread(target=server.run, args=([listening],))

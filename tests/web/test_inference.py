@@ -88,6 +88,10 @@ def seeing(
     return asyncio.run(run())
 
 
+async def best_face(vision: Inference, path: Path) -> Face:
+    return (await vision.best_faces([path]))[0]
+
+
 async def until(met: Callable[[], bool]) -> None:
     for _ in range(SECONDS * 100):
         if met():
@@ -145,12 +149,12 @@ def test_rejects_photo_above_pixel_limit(tmp_path: Path, embedder: Embedder):
 
 def test_best_embeds_only_the_best_face(tmp_path: Path, embedder: Embedder, network: Network):
     path = color_album.draw_photo(tmp_path / "two.png", "green", "red")
-    seen = seeing(embedder, lambda vision: vision.best_face(path))
+    seen = seeing(embedder, lambda vision: best_face(vision, path))
     assert seen.box_xyxy_px == (0, 0, 32, 32)
     assert seen.embedding.argmax() == 1
     assert network.batches == [1]  # the other one is not embedded
     with pytest.raises(NoFaceFound, match=r"two\.png: no face found"):
-        seeing(embedder, lambda vision: vision.best_face(path), NoFaces())
+        seeing(embedder, lambda vision: best_face(vision, path), NoFaces())
 
 
 def test_without_model_detects_faces_but_rejects_embedding(tmp_path: Path):
@@ -158,7 +162,7 @@ def test_without_model_detects_faces_but_rejects_embedding(tmp_path: Path):
 
     async def work(vision: Inference) -> DetectedPhoto:
         assert not vision.has_model
-        for request in (vision.detect(path), vision.best_face(path)):
+        for request in (vision.detect(path), best_face(vision, path)):
             with pytest.raises(HttpProblem, match="--model") as error:
                 await request
             assert (error.value.status, error.value.kind) == (HTTPStatus.CONFLICT, "no-model")
@@ -190,9 +194,9 @@ def test_photos_of_several_requests_are_embedded_together(tmp_path: Path, embedd
 
     async def work(vision: Inference) -> list[Face]:
         network.go.clear()
-        under_way = asyncio.create_task(vision.best_face(first))
+        under_way = asyncio.create_task(best_face(vision, first))
         await network.has_begun()
-        waiting = asyncio.gather(vision.best_face(second), vision.best_face(third))
+        waiting = asyncio.gather(best_face(vision, second), best_face(vision, third))
         shared = embedder.networks[None][1]
         await until(lambda: len(shared._waiting) == min(2, THREADS_PER_RUN - 1))
         network.go.set()
@@ -223,7 +227,7 @@ def pictures(tmp_path: Path) -> list[Path]:
 async def fill(vision: Inference, network: Network, pictures: Iterator[Path]) -> list[asyncio.Task[Face]]:
     """Occupy all threads of an embedder of one thread, and return what they are doing."""
     network.go.clear()
-    tasks = [asyncio.create_task(vision.best_face(next(pictures))) for _ in range(THREADS_PER_RUN)]
+    tasks = [asyncio.create_task(best_face(vision, next(pictures))) for _ in range(THREADS_PER_RUN)]
     await network.has_begun()
     await until(lambda: vision._pool._work_queue.empty())
     return tasks
@@ -233,7 +237,7 @@ def test_canceled_request_is_not_embedded(embedder: Embedder, network: Network, 
     async def work(vision: Inference) -> None:
         paths = iter(pictures)
         busy = await fill(vision, network, paths)
-        cancelled, stays = (asyncio.create_task(vision.best_face(next(paths))) for _ in range(2))
+        cancelled, stays = (asyncio.create_task(best_face(vision, next(paths))) for _ in range(2))
         await asyncio.sleep(0)
         cancelled.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -249,14 +253,14 @@ def test_rejects_requests_above_waiting_limit(embedder: Embedder, network: Netwo
     async def work(vision: Inference) -> None:
         paths = iter(pictures)
         busy = await fill(vision, network, paths)
-        waiting = asyncio.create_task(vision.best_face(next(paths)))
+        waiting = asyncio.create_task(best_face(vision, next(paths)))
         await asyncio.sleep(0)
         with pytest.raises(HttpProblem, match="too many photos") as error:
-            await vision.best_face(next(paths))
+            await best_face(vision, next(paths))
         assert (error.value.status, error.value.kind) == (HTTPStatus.SERVICE_UNAVAILABLE, "busy")
         waiting.cancel()
         await asyncio.sleep(0)
-        in_its_place = asyncio.create_task(vision.best_face(next(paths)))
+        in_its_place = asyncio.create_task(best_face(vision, next(paths)))
         await asyncio.sleep(0)
         network.go.set()
         assert all(face.embedding is not None for face in await asyncio.gather(*busy, in_its_place))
@@ -268,7 +272,7 @@ def test_stop_completes_current_photos_and_rejects_queue(embedder: Embedder, net
     async def work(vision: Inference) -> None:
         paths = iter(pictures)
         busy = await fill(vision, network, paths)
-        waits = asyncio.create_task(vision.best_face(next(paths)))
+        waits = asyncio.create_task(best_face(vision, next(paths)))
         await asyncio.sleep(0)
         stop = asyncio.create_task(vision.stop())
         with pytest.raises(HttpProblem, match="stopping"):
@@ -277,7 +281,7 @@ def test_stop_completes_current_photos_and_rejects_queue(embedder: Embedder, net
         network.go.set()
         await stop
         with pytest.raises(HttpProblem, match="stopping"):
-            await vision.best_face(next(paths))
+            await best_face(vision, next(paths))
         assert all(face.embedding is not None for face in await asyncio.gather(*busy))
 
     seeing(embedder, work)

@@ -29,6 +29,7 @@ from familiar.gallery.store.connection import DATABASE, connect
 from familiar.gallery.store.store import Store
 from familiar.web import enrollment_job as job_module
 from familiar.web import jobs as jobs_module
+from familiar.web.enrollment_job import Work
 from familiar.web.errors import HttpProblem
 from familiar.web.jobs import JobQueue
 from familiar.web.service import Service
@@ -79,7 +80,7 @@ async def ended(jobs: JobQueue, number: str) -> Progress:
 
 def taken_in(service: Service, *paths: Path) -> Progress:
     async def work(jobs: JobQueue) -> Progress:
-        return await ended(jobs, jobs.submit(paths).number)
+        return await ended(jobs, jobs.submit(Work(paths)).number)
 
     return running(service, work)
 
@@ -105,7 +106,7 @@ def gate(service: Service) -> Iterator[Gate]:
 
 def test_folder_is_enrolled_and_grouped(service: Service, more: Path, folder: Path):
     async def work(jobs: JobQueue) -> tuple[Progress, list[Progress]]:
-        submitted = jobs.submit([more])
+        submitted = jobs.submit(Work([more]))
         return submitted, [progress async for progress in jobs.watch(submitted.number)]
 
     submitted, updates = running(service, work)
@@ -219,12 +220,12 @@ def test_runs_one_job_at_a_time_and_rejects_excess_jobs(settings: Settings, more
     service.inference.detector = gate = Gate()
 
     async def work(jobs: JobQueue) -> list[Progress]:
-        numbers = [jobs.submit([more / "red9.png"]).number]
+        numbers = [jobs.submit(Work([more / "red9.png"])).number]
         await asyncio.to_thread(gate.reached.wait, 20)
-        numbers += [jobs.submit([more / f"white{number}.png"]).number for number in (1, 2)]
+        numbers += [jobs.submit(Work([more / f"white{number}.png"])).number for number in (1, 2)]
         assert [job.state for job in jobs.all()] == ["waiting", "waiting", "processing"]
         with pytest.raises(HttpProblem, match="too many photos wait") as refused:
-            jobs.submit([more])
+            jobs.submit(Work([more]))
         assert refused.value.status == HTTPStatus.SERVICE_UNAVAILABLE
         gate.opened.set()
         await ended(jobs, numbers[-1])
@@ -239,7 +240,7 @@ def test_runs_one_job_at_a_time_and_rejects_excess_jobs(settings: Settings, more
 def test_reserved_place_is_not_given_to_another(service: Service) -> None:
     jobs = JobQueue(service.executor, service.inference, service.allowed_paths, Limits(waiting_jobs=1))
     with jobs.reserved():
-        for refused in (jobs.require_room, lambda: jobs.submit([])):
+        for refused in (jobs.require_room, lambda: jobs.submit(Work([]))):
             with pytest.raises(HttpProblem) as error:
                 refused()
             assert error.value.status == 503
@@ -248,10 +249,10 @@ def test_reserved_place_is_not_given_to_another(service: Service) -> None:
 
 def test_continued_jobs_report_combined_progress(service: Service, more: Path):
     async def work(jobs: JobQueue) -> tuple[Progress, ...]:
-        first = await ended(jobs, jobs.submit([more / "white1.png"], [SkippedPhoto("a", "b")]).number)
+        first = await ended(jobs, jobs.submit(Work([more / "white1.png"]), [SkippedPhoto("a", "b")]).number)
         parts = ([more / "white2.png", more / "torn: a.png"], [more / "white1.png", more / "red9.png"])
-        second = await ended(jobs, jobs.submit(parts[0], previous_job=first.number).number)
-        third = await ended(jobs, jobs.submit(parts[1], previous_job=second.number).number)
+        second = await ended(jobs, jobs.submit(Work(parts[0]), previous_job=first.number).number)
+        third = await ended(jobs, jobs.submit(Work(parts[1]), previous_job=second.number).number)
         assert jobs.all() == [third]
         assert jobs.progress(first.number) == first  # who watches it can still ask
         return first, second, third
@@ -275,8 +276,10 @@ def test_continued_jobs_report_combined_progress(service: Service, more: Path):
 
 def test_job_can_be_continued_only_once(service: Service, more: Path):
     async def work(jobs: JobQueue) -> None:
-        first = (await ended(jobs, jobs.submit([more / "white1.png"]).number)).number
-        second, third = (jobs.submit([more / name], previous_job=first).number for name in ("white2.png", "red9.png"))
+        first = (await ended(jobs, jobs.submit(Work([more / "white1.png"])).number)).number
+        second, third = (
+            jobs.submit(Work([more / name]), previous_job=first).number for name in ("white2.png", "red9.png")
+        )
         assert [(await ended(jobs, number)).photos for number in (second, third)] == [2, 1]
         assert [job.number for job in jobs.all()] == [third, second]
 
@@ -285,10 +288,10 @@ def test_job_can_be_continued_only_once(service: Service, more: Path):
 
 def test_waiting_continuation_is_not_listed_separately(service: Service, more: Path, gate: Gate):
     async def work(jobs: JobQueue) -> None:
-        first = jobs.submit([more / "white1.png"]).number
-        second = jobs.submit([more / "white2.png"], previous_job=first).number
-        third = jobs.submit([more / "red9.png"], previous_job=second).number
-        other = jobs.submit([more / "red9.png"]).number
+        first = jobs.submit(Work([more / "white1.png"])).number
+        second = jobs.submit(Work([more / "white2.png"]), previous_job=first).number
+        third = jobs.submit(Work([more / "red9.png"]), previous_job=second).number
+        other = jobs.submit(Work([more / "red9.png"])).number
         assert await asyncio.to_thread(gate.reached.wait, 20)
         assert [job.number for job in jobs.all()] == [other, first]
         gate.opened.set()
@@ -304,10 +307,10 @@ def test_continuing_unknown_or_failed_job_starts_new_job(
     service: Service, more: Path, tmp_path: Path, previous_job: str
 ):
     async def work(jobs: JobQueue) -> None:
-        first = await ended(jobs, jobs.submit([tmp_path / "nothing"], [SkippedPhoto("a", "b")]).number)
+        first = await ended(jobs, jobs.submit(Work([tmp_path / "nothing"]), [SkippedPhoto("a", "b")]).number)
         assert first.state == "failed"
         before = first.number if previous_job == "failed" else previous_job
-        second = await ended(jobs, jobs.submit([more / "white2.png"], previous_job=before).number)
+        second = await ended(jobs, jobs.submit(Work([more / "white2.png"]), previous_job=before).number)
         assert (second.state, second.total, second.skipped) == ("done", 1, ())
         assert jobs.all() == [second, first]
 
@@ -320,7 +323,7 @@ def test_forgets_oldest_ended_jobs(service: Service, more: Path, monkeypatch: py
     async def work(jobs: JobQueue) -> None:
         numbers: list[str] = []
         for _ in range(4):
-            numbers.append(jobs.submit([more / "red9.png"]).number)
+            numbers.append(jobs.submit(Work([more / "red9.png"])).number)
             await ended(jobs, numbers[-1])
         assert [job.number for job in jobs.all()] == [numbers[3], numbers[2]]
         for missing in (numbers[0], "0", ""):
@@ -336,7 +339,7 @@ def test_keeps_all_unfinished_jobs(service: Service, gate: Gate, more: Path, mon
     monkeypatch.setattr(jobs_module, "MAX_REMEMBERED_JOBS", 2)
 
     async def work(jobs: JobQueue) -> None:
-        numbers = [jobs.submit([more / "red9.png"]).number for _ in range(4)]
+        numbers = [jobs.submit(Work([more / "red9.png"])).number for _ in range(4)]
         assert len(jobs.all()) == 4
         gate.opened.set()
         assert (await ended(jobs, numbers[0])).state == "done"
@@ -349,14 +352,14 @@ def test_stop_completes_current_batch(service: Service, settings: Settings, gate
     embedder.threads = 1
 
     async def work(jobs: JobQueue) -> list[Progress]:
-        first, second = jobs.submit([more]).number, jobs.submit([more]).number
+        first, second = jobs.submit(Work([more])).number, jobs.submit(Work([more])).number
         watchers = [asyncio.create_task(ended(jobs, number)) for number in (first, second)]
         await asyncio.to_thread(gate.reached.wait, 20)
         stopping = asyncio.create_task(jobs.stop())
         await asyncio.sleep(0.05)
         assert jobs.progress(first).state == "processing", "the batch is not cut short"
         with pytest.raises(HttpProblem, match="stopping"):
-            jobs.submit([more])
+            jobs.submit(Work([more]))
         gate.opened.set()
         await stopping
         assert [job.state for job in jobs.all()] == ["stopped", "stopped"]
@@ -411,7 +414,8 @@ def test_failed_job_reports_error_and_next_job_runs(
 
     async def work(jobs: JobQueue) -> list[Progress]:
         return [
-            await ended(jobs, jobs.submit([more / name]).number) for name in ("red9.png", "white1.png", "white2.png")
+            await ended(jobs, jobs.submit(Work([more / name])).number)
+            for name in ("red9.png", "white1.png", "white2.png")
         ]
 
     with caplog.at_level(logging.DEBUG):
@@ -431,7 +435,7 @@ def test_watch_limits_update_rate_and_sends_final_state(service: Service, photos
     color_album.draw_album(folder, white=40)
 
     async def work(jobs: JobQueue) -> list[tuple[float, Progress]]:
-        number = jobs.submit([folder]).number
+        number = jobs.submit(Work([folder])).number
         clock = asyncio.get_running_loop().time
         return [(clock(), progress) async for progress in jobs.watch(number)]
 
@@ -443,7 +447,7 @@ def test_watch_limits_update_rate_and_sends_final_state(service: Service, photos
 
 def test_watching_ended_job_returns_final_state(service: Service, more: Path):
     async def work(jobs: JobQueue) -> list[Progress]:
-        done = await ended(jobs, jobs.submit([more]).number)
+        done = await ended(jobs, jobs.submit(Work([more])).number)
         assert [progress async for progress in jobs.watch(done.number)] == [done]
 
     running(service, work)
@@ -453,7 +457,7 @@ def test_canceled_watchers_are_removed(service: Service, gate: Gate, more: Path,
     monkeypatch.setattr(jobs_module, "WATCH_INTERVAL_SECONDS", 0)
 
     async def work(jobs: JobQueue) -> None:
-        number = jobs.submit([more]).number
+        number = jobs.submit(Work([more])).number
         await asyncio.to_thread(gate.reached.wait, 20)
         job = jobs._jobs[number]
         watchers = [asyncio.create_task(ended(jobs, number)) for _ in range(3)]
@@ -501,7 +505,7 @@ def test_rejects_jobs_when_read_only_or_without_model(settings: Settings, more: 
 
         async def work(jobs: JobQueue) -> tuple[HttpProblem, list[Progress]]:
             with pytest.raises(HttpProblem) as refused:
-                jobs.submit([more])
+                jobs.submit(Work([more]))
             return refused.value, jobs.all()
 
         refused, begun = running(service, work)
@@ -564,7 +568,7 @@ def test_job_resumes_after_database_lock(settings: Settings, more: Path, folder:
 def test_job_waiting_for_database_lock_can_be_stopped(settings: Settings, more: Path, folder: Path):
     async def work(jobs: JobQueue) -> Progress:
         with written_elsewhere(folder):
-            number = jobs.submit([more]).number
+            number = jobs.submit(Work([more])).number
             await asyncio.sleep(0.5)
             assert jobs.progress(number).state == "processing"
             await jobs.stop()
@@ -590,7 +594,7 @@ def all_taken_in(service: Service, *jobs: list[Path]) -> list[Progress]:
 
     async def run() -> list[Progress]:
         try:
-            numbers = [service.jobs.submit(paths).number for paths in jobs]
+            numbers = [service.jobs.submit(Work(paths)).number for paths in jobs]
             return [await ended(service.jobs, number) for number in numbers]
         finally:
             await service.stop()

@@ -6,7 +6,6 @@ import ipaddress
 import json
 import os
 import re
-import resource
 import signal
 import socket
 import ssl
@@ -32,7 +31,7 @@ from familiar.web import server
 from familiar.web.access_token import MIN_TOKEN_CHARACTERS
 from familiar.web.service import Service
 from familiar.web.settings import ServerSettings, Settings
-from support.middleware import CERTIFICATE, KEY
+from support.middleware import CERTIFICATE, KEY, TOKEN
 from support.random_bundle import random_bundle
 
 pytestmark = pytest.mark.slow
@@ -298,18 +297,6 @@ def test_refuses_old_versions_of_tls(folder: Path, tmp_path: Path):
     assert all(int(cipher["strength_bits"]) >= 128 for cipher in context.get_ciphers())
 
 
-def test_connections_leave_room_for_other_files(monkeypatch: pytest.MonkeyPatch):
-    limits, changed = {"files": (1_024, 4_096)}, []
-    monkeypatch.setattr(resource, "getrlimit", lambda _: limits["files"])
-    monkeypatch.setattr(resource, "setrlimit", lambda _, values: changed.append(values))
-    assert server.max_connections(2_000) == 2_000
-    assert changed == [(2_256, 4_096)]
-    limits["files"] = (1_024, 1_024)
-    assert server.max_connections(2_000) == 1_024 - server.OTHER_FILES
-    limits["files"] = (resource.RLIM_INFINITY, resource.RLIM_INFINITY)
-    assert server.max_connections(2_000) == 2_000
-
-
 def test_lists_no_folder(client: TestClient):
     for path in ("/static", "/static/", "/static/%2e%2e/server.py", "/.git/config", "/static/.git/"):
         assert client.get(path).status_code in (404, 405), path
@@ -371,17 +358,19 @@ def test_https_sets_secure_cookie(folder: Path, tmp_path: Path):
     (tmp_path / "key.pem").write_text(KEY)
     command = [sys.executable, "-m", "familiar", "serve", folder, "--port", "0"]
     command += ["--certificate", tmp_path / "certificate.pem", "--certificate-key", tmp_path / "key.pem"]
-    with subprocess.Popen(list(map(str, command)), stderr=subprocess.PIPE, text=True) as process:
+    environment = os.environ | {"FAMILIAR_TOKEN": TOKEN}
+    with subprocess.Popen(list(map(str, command)), stderr=subprocess.PIPE, text=True, env=environment) as process:
         try:
             port = port_of(process)
             trusting = ssl.create_default_context(cafile=tmp_path / "certificate.pem")
             trusting.verify_flags &= ~ssl.VERIFY_X509_STRICT
             asking = http.client.HTTPSConnection("localhost", port, timeout=30, context=trusting)
             with contextlib.closing(asking):
-                asking.request("GET", "/", headers={"Accept": "text/html"})
+                form = {"Content-Type": "application/x-www-form-urlencoded"}
+                asking.request("POST", "/login", f"token={TOKEN}", form)
                 answer = asking.getresponse()
-                assert answer.status == 200
-                assert "Secure" in answer.headers["Set-Cookie"]
+                assert answer.status == 303
+                assert "secure" in answer.headers["Set-Cookie"]
         finally:
             process.send_signal(signal.SIGTERM)
             process.wait(60)
@@ -422,3 +411,11 @@ def test_address_to_open_is_one_that_others_reach(address: str) -> None:
     assert url.port == 8000
     assert url.hostname not in ("0.0.0.0", "::", None)
     assert ipaddress.ip_address(url.hostname)
+
+
+@pytest.mark.skipif(not socket.has_dualstack_ipv6(), reason="this system has no sockets of both families")
+def test_double_colon_serves_both_families() -> None:
+    with server._listen(ServerSettings(address="::", token=16 * "t", port=0)) as listening:
+        port = listening.getsockname()[1]
+        for address in ("127.0.0.1", "::1"):
+            socket.create_connection((address, port), timeout=5).close()

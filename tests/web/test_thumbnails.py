@@ -230,7 +230,7 @@ def test_cache_evicts_least_recently_used_picture(tmp_path: Path, monkeypatch: p
 
     async def work(pictures: Thumbnails) -> list[bool]:
         first = await pictures.face(path, sha256, FIRST, 256)
-        monkeypatch.setattr(module, "MAX_CACHE_BYTES", 2 * len(first.content) + 100)
+        monkeypatch.setattr(module, "MAX_CACHE_BYTES", 2 * (len(first.content) + module.ENTRY_BYTES) + 100)
         second = await pictures.face(path, sha256, SECOND, 256)
         assert await pictures.face(path, sha256, FIRST, 256) is first
         await pictures.face(path, sha256, THIRD, 256)

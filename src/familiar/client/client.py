@@ -2,10 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
-from types import TracebackType
 from typing import Any, Literal
-
-from httpx2 import Response
 
 from familiar.client.connection import Connection
 from familiar.client.photos import Source
@@ -64,9 +61,7 @@ class Client:
     def __enter__(self) -> "Client":
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     # --- gallery and model ------------------------------------------------------------------------------------------
@@ -105,7 +100,7 @@ class Client:
             side_px: length of the longer side, in [16, 4096]. The server rounds it up to 64, 128, 256, 512, 1024 or
                 2048, the largest, and enlarges nothing.
         """
-        return self._image(f"photos/{photo}/image", side_px)
+        return self._read(bytes, f"photos/{photo}/image", side=side_px)
 
     def face(self, face: int) -> GalleryFace:
         """Return a face.
@@ -122,7 +117,7 @@ class Client:
             face: the face's number.
             side_px: length of a side, rounded up as in `photo_image`.
         """
-        return self._image(f"faces/{face}/image", side_px)
+        return self._read(bytes, f"faces/{face}/image", side=side_px)
 
     def unassigned_faces(self, *, species: str | None = None) -> Iterator[GalleryFace]:
         """List faces without an identity.
@@ -164,7 +159,7 @@ class Client:
         Raises:
             ServerError: 409, as in `add_face`.
         """
-        self._server.request("PUT", f"faces/{face}/box", body={"box_xyxy_px": box_xyxy_px})
+        self._server.request(None, "PUT", f"faces/{face}/box", body={"box_xyxy_px": box_xyxy_px})
 
     def delete_face(self, face: int) -> None:
         """Delete a detection that is not a face. `undo` restores it.
@@ -172,7 +167,7 @@ class Client:
         Args:
             face: the detection's number.
         """
-        self._server.request("DELETE", f"faces/{face}")
+        self._server.request(None, "DELETE", f"faces/{face}")
 
     # --- new photos -------------------------------------------------------------------------------------------------
 
@@ -287,7 +282,7 @@ class Client:
             ServerError: 409, another identity has that name, or the name is not valid.
         """
         body = {"name": name, "confirm": confirm}
-        return _parse(CorrectionResult, self._server.request("PATCH", f"identities/{identity}", body=body))
+        return self._server.request(CorrectionResult, "PATCH", f"identities/{identity}", body=body)
 
     def merge(self, into: int, identities: Sequence[int], *, same_photo: bool = False) -> CorrectionResult:
         """Merge identities into one, which keeps its number and, if it has one, its name.
@@ -313,7 +308,7 @@ class Client:
         Args:
             faces: numbers of 1 to 10,000 faces.
         """
-        self._server.request("POST", "faces/confirm", body={"faces": list(faces)})
+        self._post(None, "faces/confirm", faces=list(faces))
 
     def move(self, faces: Sequence[int], identity: int, *, same_photo: bool = False) -> CorrectionResult:
         """Move faces to an identity. Unconfirmed faces that are more similar to them than to the rest move along.
@@ -375,9 +370,7 @@ class Client:
         Raises:
             ServerError: 409, both faces were confirmed in one identity, or they are the same face.
         """
-        self._server.request(
-            "POST", "faces/mark-different", body={"first_face": first_face, "second_face": second_face}
-        )
+        self._post(None, "faces/mark-different", first_face=first_face, second_face=second_face)
 
     def cluster(self, *, threshold: float | None = None, rebuild: bool = False) -> ClusterResult:
         """Cluster the faces into identities. What users have confirmed or corrected stays.
@@ -415,8 +408,7 @@ class Client:
             ServerError: 409, one of the faces has been assigned differently since the batch was listed, the name is
                 taken or not valid, or a photo would show the individual twice and `same_photo` is False.
         """
-        body = {"batch": asdict(batch), "same": list(same), "name": name, "same_photo": same_photo}
-        self._server.request("POST", "batches/answer", body=body)
+        self._post(None, "batches/answer", batch=asdict(batch), same=list(same), name=name, same_photo=same_photo)
 
     def questions(self, limit: int = 10, *, species: str | None = None) -> tuple[Question, ...]:
         """List the questions whose answers would correct the most assignments, the most useful first.
@@ -438,7 +430,7 @@ class Client:
             ServerError: 409, one of the faces has been assigned differently since the question was listed, or the
                 answer contradicts a correction.
         """
-        self._server.request("POST", "questions/answer", body={"question": asdict(question), "same": same})
+        self._post(None, "questions/answer", question=asdict(question), same=same)
 
     def decisions(self, limit: int = 20) -> tuple[Decision, ...]:
         """List the last changes that can be undone, newest first.
@@ -458,7 +450,7 @@ class Client:
         Raises:
             ServerError: 409, the last change is not the expected one; nothing was undone.
         """
-        return _parse(Decision, self._server.request("POST", "undo", query={"decision": expected}))
+        return self._server.request(Decision, "POST", "undo", query={"decision": expected})
 
     # --- photos that are in no gallery ------------------------------------------------------------------------------
 
@@ -517,15 +509,11 @@ class Client:
             since: only photos taken then or later, such as 2024-06 or 2024-06-01T12:00:00.
             until: only photos taken then or earlier.
         """
-        search_filter = {
-            "identities": None if identities is None else list(identities),
-            "species": species,
-            "since": since,
-            "until": until,
-        }
-        body = {"face": face, "k": k, "by": by, "prefix": prefix, "filter": search_filter}
+        chosen = None if identities is None else list(identities)
+        only = {"identities": chosen, "species": species, "since": since, "until": until}
+        body = {"face": face, "k": k, "by": by, "prefix": prefix, "filter": only}
         body["embedding"] = None if embedding is None else embedding.tolist()
-        return _parse(SearchResult, self._server.request("POST", "search", body=body, reads=True))
+        return self._server.request(SearchResult, "POST", "search", body=body, reads=True)
 
     def search_photo(
         self, photo: Source, k: int = 10, *, by: ResultKind | None = None, species: str | None = None
@@ -582,33 +570,19 @@ class Client:
     # --- requests ---------------------------------------------------------------------------------------------------
 
     def _read(self, kind: Any, path: str, **query: Any) -> Any:
-        return _parse(kind, self._server.request("GET", path, query=query, reads=True))
+        return self._server.request(kind, "GET", path, query=query, reads=True)
 
     def _iterate(self, kind: Any, path: str, **query: Any) -> Iterator[Any]:
-        cursor: str | None = None
-        while True:
-            page: Page[Any] = self._read(Page[Any], path, **query, cursor=cursor, limit=PAGE)
-            for item in page.items:
-                yield parse_response(kind, item)
-            cursor = page.next
-            if cursor is None:
-                return
-
-    def _image(self, path: str, side_px: int) -> bytes:
-        return self._server.request("GET", path, query={"side": side_px}, reads=True).content
+        page: Page[Any] | None = None
+        while page is None or page.next is not None:
+            page = self._read(Page[Any], path, **query, cursor=page and page.next, limit=PAGE)
+            assert page is not None
+            yield from (parse_response(kind, item) for item in page.items)
 
     def _post(self, kind: Any, path: str, **body: Any) -> Any:
-        return _parse(kind, self._server.request("POST", path, body=body or None))
+        return self._server.request(kind, "POST", path, body=body or None)
 
     def _send(
         self, kind: Any, path: str, photos: Sequence[tuple[str, Source]], *, reads: bool = False, **query: Any
     ) -> Any:
-        return _parse(kind, self._server.request("POST", path, query=query, photos=photos, reads=reads))
-
-
-def _parse(kind: Any, response: Response) -> Any:
-    try:
-        content = response.json()
-    except ValueError:
-        content = None
-    return parse_response(kind, content)
+        return self._server.request(kind, "POST", path, query=query, photos=photos, reads=reads)

@@ -9,6 +9,7 @@ from typing import Any
 import httpx2
 
 from familiar.client.photos import Source, part
+from familiar.client.responses import parse_response
 from familiar.core.errors import FamiliarError
 from familiar.core.terminal_text import one_line
 
@@ -56,6 +57,7 @@ class Connection:
 
     def request(
         self,
+        kind: Any,
         method: str,
         path: str,
         *,
@@ -63,10 +65,11 @@ class Connection:
         body: Any = None,
         photos: Sequence[tuple[str, Source]] | None = None,
         reads: bool = False,
-    ) -> httpx2.Response:
-        """Send a request.
+    ) -> Any:
+        """Send a request, and return the response as a value of a type.
 
         Args:
+            kind: the type; bytes: the content as it is; None: nothing.
             method: of HTTP.
             path: below /api/v1.
             query: parameters; those that are None are left out.
@@ -76,7 +79,7 @@ class Connection:
 
         Raises:
             ServerError: the server refuses it.
-            FamiliarError: the server does not answer.
+            FamiliarError: the server does not answer, or with something else.
         """
         parameters = {name: value for name, value in (query or {}).items() if value is not None}
         tries = MAX_TRIES if reads else 1
@@ -87,7 +90,7 @@ class Connection:
                 response = self._http.request(method, path, params=parameters, json=body, files=files)
             if response.status_code not in _RETRY_STATUSES or not tries:
                 _require_success(response)
-                return response
+                return _parse(kind, response)
             time.sleep(_wait_seconds(response))
 
     def events(self, path: str) -> Iterator[Any]:
@@ -125,6 +128,15 @@ def _require_success(response: httpx2.Response) -> None:
     raise ServerError(
         status, problem["type"].removeprefix(_PROBLEM_PREFIX), one_line(str(problem.get("detail", problem["type"])))
     )
+
+
+def _parse(kind: Any, response: httpx2.Response) -> Any:
+    if kind in (bytes, None):
+        return response.content if kind else None
+    content = None
+    with contextlib.suppress(ValueError):
+        content = response.json()
+    return parse_response(kind, content)
 
 
 def _wait_seconds(response: httpx2.Response) -> float:

@@ -1,8 +1,8 @@
-"""Photos as parts of a request: read piece by piece, and only one file open at a time."""
+"""Photos as parts of a request: read piece by piece, and a file is open only while a piece is read."""
 
 import os
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 from familiar.core.errors import UnreadablePhoto
 from familiar.core.terminal_text import printable
@@ -20,41 +20,28 @@ def part(field: str, source: Source) -> Part:
 
 
 class LazyFile:
-    """A readable file that is open only from the first `read` to the last."""
+    """A file that can be read, and is open only while a piece is read. UnreadablePhoto if it cannot be."""
 
     def __init__(self, path: Path) -> None:
-        self._path = path
-        self._file: BinaryIO | None = None
-        try:
-            self._size = path.stat().st_size
-        except OSError as error:
-            raise self._unreadable(error) from error
+        self._path, self._position = path, 0
+        self.read(0)
 
     def tell(self) -> int:
-        """Return 0: nothing has been read when a request asks."""
-        return 0
+        """Return the position of the next piece."""
+        return self._position
 
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        """Go to the beginning; to the end only to return the size."""
-        self._close()
-        return self._size if whence == os.SEEK_END else offset
+        """Go to a position, counted from the beginning or the end."""
+        self._position = offset if whence == os.SEEK_SET else self._path.stat().st_size + offset
+        return self._position
 
     def read(self, size: int = -1) -> bytes:
-        """Read at most `size` bytes; the file is closed at its end. UnreadablePhoto if it cannot be read."""
+        """Read at most `size` bytes."""
         try:
-            if self._file is None:
-                self._file = self._path.open("rb")
-            piece = self._file.read(size)
+            with self._path.open("rb") as file:
+                file.seek(self._position)
+                piece = file.read(size)
         except OSError as error:
-            raise self._unreadable(error) from error
-        if not piece:
-            self._close()
+            raise UnreadablePhoto(f"{self._path}: cannot be read ({error.strerror})") from error
+        self._position += len(piece)
         return piece
-
-    def _close(self) -> None:
-        if self._file is not None:
-            self._file.close()
-            self._file = None
-
-    def _unreadable(self, error: OSError) -> UnreadablePhoto:
-        return UnreadablePhoto(f"{self._path}: cannot be read ({error.strerror})")

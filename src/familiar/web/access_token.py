@@ -1,7 +1,6 @@
 """The access token of a server: fixed, or the content of a file, which may change while the server runs."""
 
 import logging
-from http import HTTPStatus
 from pathlib import Path
 
 from familiar.core.errors import FamiliarError
@@ -46,9 +45,7 @@ class AccessToken:
             if self._is_readable:
                 log.error("%s; until then nobody can log in", error)
             self._is_readable = False
-            raise HttpProblem(
-                HTTPStatus.SERVICE_UNAVAILABLE, "no-token", "this server's token cannot be read; its log says why"
-            ) from error
+            raise HttpProblem(503, "no-token", "this server's token cannot be read; its log says why") from error
         self._is_readable = True
         return token
 

@@ -4,7 +4,7 @@ import contextlib
 import logging
 import threading
 from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -33,65 +33,53 @@ DELETED_REASON = "was deleted before it was processed"
 T = TypeVar("T")
 
 
-_COUNTS = (
-    "total",
-    "processed",
-    "photos",
-    "faces",
-    "without_face",
-    "without_bundle",
-    "known",
-    "skipped_count",
-    "new_individuals",
-)
+@dataclass(frozen=True)
+class Work:
+    """What a job does.
+
+    Attributes:
+        paths: files and folders within the allowed folders, to be enrolled.
+        redetect: instead, look for faces again in the gallery's photos: with this detector.
+        models: instead of both, migrate the gallery to these.
+    """
+
+    paths: Sequence[Path] = ()
+    redetect: str | None = None
+    models: Sequence[str] = ()
 
 
 def merge_progress(base: Progress, progress: Progress) -> Progress:
     """Add the counts and skipped photos of a previous job to those of the job that continues it."""
+    counts = {name: count + getattr(base, name) for name, count in vars(progress).items() if isinstance(count, int)}
     skipped = (*base.skipped, *progress.skipped)[:MAX_SHOWN_SKIPPED]
-    return replace(progress, **_sums(base, progress, _COUNTS), skipped=skipped, after_photo=base.after_photo)
+    return replace(progress, **counts | {"skipped": skipped, "after_photo": base.after_photo})
 
 
 class StopRequested(Exception):
     """Ends a job because the server stops."""
 
 
+@dataclass(eq=False)
 class EnrollmentJob:
     """The work of one job, done by `run` in the worker thread.
 
-    Args:
-        paths: files and folders within the allowed folders.
-        redetect: instead of enrolling photos, look for faces again in those of the gallery: with this detector.
-        models: instead of both, migrate the gallery to these.
-        progress: as it was when the job was submitted.
+    Attributes:
+        progress: as it was when the job was submitted, then as it was last reported, also after `run` has raised.
         stopping: set when the server stops; the job then ends after its current batch.
         report: called with the progress at each change.
-
-    Attributes:
-        progress: as it was last reported, also after `run` has raised.
     """
 
-    def __init__(
-        self,
-        paths: Sequence[Path],
-        redetect: str | None,
-        models: Sequence[str],
-        progress: Progress,
-        executor: GalleryExecutor,
-        inference: Inference,
-        allowed_paths: AllowedPaths,
-        stopping: threading.Event,
-        report: Callable[[Progress], None],
-    ) -> None:
-        self.progress = progress
-        self._paths, self._redetect_with, self._models = paths, redetect, models
-        self._executor, self._inference, self._allowed_paths = executor, inference, allowed_paths
-        self._stopping, self._report = stopping, report
-        self._photos: list[Path] = []
-        self._not_enrolled: list[SkippedPhoto] = []  # before enrollment: no photos, deleted or outside
-        self._not_enrolled_count = 0
-        self._enrolled_count = 0
-        self._enrolled = EnrollResult()
+    work: Work
+    progress: Progress
+    executor: GalleryExecutor
+    inference: Inference
+    allowed_paths: AllowedPaths
+    stopping: threading.Event
+    report: Callable[[Progress], None]
+    _not_enrolled: list[SkippedPhoto] = field(default_factory=list[SkippedPhoto])  # no photos, deleted or outside
+    _not_enrolled_count: int = 0
+    _enrolled_count: int = 0
+    _enrolled: EnrollResult = field(default_factory=EnrollResult)
 
     def run(self) -> None:
         """Enroll the photos, then cluster the faces and build the search index.
@@ -102,19 +90,17 @@ class EnrollmentJob:
         """
         self._raise_if_stopping()
         self._update(state="processing")
-        with self._executor.connect() as gallery:
-            self._inference.follow(gallery)
+        with self.executor.connect() as gallery:
+            self.inference.follow(gallery)
             last_photo = gallery.photos(before=2**63 - 1, limit=1)
             self._update(after_photo=last_photo[0].photo if last_photo else 0)
-            if self._models:
+            if self.work.models:
                 self._migrate(gallery)
-            elif self._redetect_with is None:
-                self._find_photos()
-                self._update(total=len(self._photos) + self._not_enrolled_count)
-                self._enroll(gallery)
+            elif self.work.redetect is None:
+                self._enroll(gallery, self._find_photos())
                 self._delete_corrupt_uploads()
             else:
-                self._look_again(gallery, self._redetect_with)
+                self._look_again(gallery, self.work.redetect)
             if self._enrolled.faces or self._enrolled.edited or gallery.needs_clustering():
                 self._update(state="clustering")
                 self._update(new_individuals=self._retry_while_busy(lambda: _cluster_and_count_new(gallery)))
@@ -128,10 +114,10 @@ class EnrollmentJob:
 
     def _update(self, **changes: Any) -> None:
         self.progress = replace(self.progress, **changes)
-        self._report(self.progress)
+        self.report(self.progress)
 
     def _raise_if_stopping(self) -> None:
-        if self._stopping.is_set():
+        if self.stopping.is_set():
             raise StopRequested
 
     def _retry_while_busy(self, work: Callable[[], T]) -> T:
@@ -140,48 +126,49 @@ class EnrollmentJob:
             try:
                 return work()
             except GalleryBusy:
-                self._stopping.wait(BUSY_RETRY_SECONDS)
+                self.stopping.wait(BUSY_RETRY_SECONDS)
                 self._raise_if_stopping()
 
     # --- photos -----------------------------------------------------------------------------------------------------
 
-    def _find_photos(self) -> None:
+    def _find_photos(self) -> list[Path]:
         """List the photos by their resolved paths, each once; collect those that are outside or deleted."""
         photos: dict[Path, None] = {}
         skipped: list[SkippedPhoto] = []
-        for path in self._paths:
+        for path in self.work.paths:
             try:
                 files = find_photos([path])
             except UnreadablePhoto as error:
-                if path.is_relative_to(self._allowed_paths.uploads):  # forgotten, or corrupt and sent twice
+                if path.is_relative_to(self.allowed_paths.uploads):  # forgotten, or corrupt and sent twice
                     skipped.append(SkippedPhoto(self._display_path(path), DELETED_REASON))
                     continue
                 raise UnreadablePhoto(f"{self._display_path(path)}: no photo found") from error
             for file in files:
                 self._raise_if_stopping()
                 try:
-                    photos[self._allowed_paths.resolve(file)] = None
+                    photos[self.allowed_paths.resolve(file)] = None
                 except HttpProblem:
                     skipped.append(SkippedPhoto(self._display_path(file), OUTSIDE_REASON))
-        self._photos = list(photos)
         self._not_enrolled = [*self.progress.skipped, *skipped]
         self._not_enrolled_count = self.progress.skipped_count + len(skipped)
+        return list(photos)
 
     def _display_path(self, path: Path) -> str:
         """Return a path relative to its root; the root itself by its name."""
-        if path.is_relative_to(self._allowed_paths.uploads):
+        if path.is_relative_to(self.allowed_paths.uploads):
             return photo_name(path)
-        for root in self._allowed_paths.folders:
+        for root in self.allowed_paths.folders:
             if path.is_relative_to(root):
                 return str(path.relative_to(root)) if path != root else root.name
         return path.name
 
     # --- enrollment -------------------------------------------------------------------------------------------------
 
-    def _enroll(self, gallery: Gallery) -> None:
-        """Enroll all photos."""
-        detector = self._inference.detector
-        self._process(partial(gallery.enroll, detector=detector), self._photos, map(str, self._photos), detector)
+    def _enroll(self, gallery: Gallery, photos: Sequence[Path]) -> None:
+        """Enroll photos."""
+        detector = self.inference.detector
+        self._update(total=len(photos) + self._not_enrolled_count)
+        self._process(partial(gallery.enroll, detector=detector), photos, map(str, photos), detector)
 
     def _process(
         self, work: Callable[..., EnrollResult], photos: Sequence[Any], paths: Iterable[str], detector: Detector
@@ -224,7 +211,7 @@ class EnrollmentJob:
         work = partial(gallery.redetect, detector=detector, were_crops=were_crops)
         self._process(work, photos, (str(photo.path) for photo in photos), detector)
         self._retry_while_busy(lambda: gallery.remember_detector(chosen))
-        self._inference.follow(gallery)
+        self.inference.follow(gallery)
 
     def _migrate(self, gallery: Gallery) -> None:
         """Embed all faces with other models, then look in all photos for those that only these are made for."""
@@ -235,15 +222,15 @@ class EnrollmentJob:
             self._update(processed=min(done, len(photos)))
             self._raise_if_stopping()
 
-        result = self._retry_while_busy(lambda: gallery.migrate(self._models, on_batch=on_batch))
+        result = self._retry_while_busy(lambda: gallery.migrate(self.work.models, on_batch=on_batch))
         self._enrolled, self._enrolled_count = result.redetection, len(photos)
-        self._inference.follow(gallery)
-        self._report_enrolled(frozenset(photos), self._inference.detector)
+        self.inference.follow(gallery)
+        self._report_enrolled(frozenset(photos), self.inference.detector)
 
     def _is_allowed(self, path: Path) -> bool:
         """Whether a photo of the gallery may be read; note it otherwise."""
         try:
-            self._allowed_paths.resolve(path)
+            self.allowed_paths.resolve(path)
         except HttpProblem:
             self._not_enrolled.append(SkippedPhoto(self._display_path(path), OUTSIDE_REASON))
             return False
@@ -275,16 +262,12 @@ class EnrollmentJob:
 
         Not files that users put there themselves, and not those that the disk has damaged, which `check` reports.
         """
-        uploads = frozenset(str(path) for path in self._paths if path.is_relative_to(self._allowed_paths.uploads))
+        uploads = frozenset(str(path) for path in self.work.paths if path.is_relative_to(self.allowed_paths.uploads))
         for error in filter(is_content_broken, self._enrolled.skipped):
             path, _ = split_error_path(error, uploads)
             if path is not None and Gallery.has_uploaded_content(path):
                 with contextlib.suppress(OSError):
                     path.unlink()
-
-
-def _sums(first: object, second: object, names: Iterable[str]) -> dict[str, Any]:
-    return {name: getattr(first, name) + getattr(second, name) for name in names}
 
 
 # --- clustering -----------------------------------------------------------------------------------------------------

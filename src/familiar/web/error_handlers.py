@@ -25,50 +25,33 @@ def answer_errors(app: FastAPI, respond: Respond) -> None:
         app: whose handlers raise them.
         respond: makes the response to a request that has a problem.
     """
-    app.add_exception_handler(FamiliarError, _exception_handler(_problem_from_familiar_error, respond))
-    app.add_exception_handler(RequestValidationError, _exception_handler(_problem_from_validation, respond))
-    app.add_exception_handler(HTTPException, _exception_handler(_problem_from_http_exception, respond))
-    app.add_middleware(_CatchAllMiddleware, respond=respond)
 
-
-def _exception_handler(
-    to_http_problem: Callable[[Exception], HttpProblem], respond: Respond
-) -> Callable[[Request, Exception], Response]:
     def handle(request: Request, error: Exception) -> Response:
-        response = respond(request, to_http_problem(error))
+        response = respond(request, _problem(error))
         response.headers.update(getattr(error, "headers", None) or {})  # such as Allow of a 405
         return response
 
-    return handle
+    for kind in (FamiliarError, RequestValidationError, HTTPException):
+        app.add_exception_handler(kind, handle)
+    app.add_middleware(_CatchAllMiddleware, respond=respond)
 
 
-def _problem_from_familiar_error(error: Exception) -> HttpProblem:
-    assert isinstance(error, FamiliarError)
-    return to_problem(error)
-
-
-def _problem_from_validation(error: Exception) -> HttpProblem:
-    """Report where the request is wrong and why, without repeating its values."""
-    assert isinstance(error, RequestValidationError)
-    messages = [
-        f"{'/'.join(map(str, each['loc']))}: {NO_FILE if 'Expected UploadFile' in each['msg'] else each['msg']}"
-        for each in error.errors()[:MAX_REPORTED_ERRORS]
-    ]
-    return HttpProblem(HTTPStatus.UNPROCESSABLE_ENTITY, "invalid", "; ".join(messages))
-
-
-def _problem_from_http_exception(error: Exception) -> HttpProblem:
+def _problem(error: Exception) -> HttpProblem:
+    if isinstance(error, RequestValidationError):  # where the request is wrong and why, without its values
+        messages = [
+            f"{'/'.join(map(str, each['loc']))}: {NO_FILE if 'Expected UploadFile' in each['msg'] else each['msg']}"
+            for each in error.errors()[:MAX_REPORTED_ERRORS]
+        ]
+        return HttpProblem(422, "invalid", "; ".join(messages))
+    cause = error if isinstance(error, FamiliarError) else error.__cause__
+    if isinstance(cause, FamiliarError):  # raised while a body was read, if it is the cause of another error
+        return to_problem(cause)
+    if isinstance(cause, OSError):  # of the form parser, which writes large photos to temporary files
+        reason = f"the server's folder for temporary files cannot be written ({cause.strerror or cause})"
+        return to_problem(CannotWrite(f"{reason}; nothing was changed"))
     assert isinstance(error, HTTPException)
-    if isinstance(error.__cause__, OSError):  # of the form parser, which writes large photos to temporary files
-        return to_problem(_temporary_files_error(error.__cause__))
     status = HTTPStatus(error.status_code)
     return HttpProblem(status, kebab(status.phrase.title().replace(" ", "")), str(error.detail))
-
-
-def _temporary_files_error(error: OSError) -> CannotWrite:
-    return CannotWrite(
-        f"the server's folder for temporary files cannot be written ({error.strerror or error}); nothing was changed"
-    )
 
 
 class _CatchAllMiddleware:

@@ -44,9 +44,9 @@ log = logging.getLogger("familiar.serve")
 class HttpProblem(FamiliarError):
     """An error that is answered with `status`; `kind` names the problem in kebab-case, for programs."""
 
-    def __init__(self, status: HTTPStatus, kind: str, detail: str, retry_seconds: int | None = None) -> None:
+    def __init__(self, status: int, kind: str, detail: str, retry_seconds: int | None = None) -> None:
         super().__init__(detail)
-        self.status = status
+        self.status = HTTPStatus(status)
         self.kind = kind
         self.retry_seconds = retry_seconds
 
@@ -59,16 +59,12 @@ def internal_error(error: Exception, where: str) -> HttpProblem:
     frames = traceback.extract_tb(error.__traceback__)
     lines = "\n".join(f"  {frame.filename}:{frame.lineno} in {frame.name}" for frame in frames)
     log.error("internal error in %s: %s\n%s", where, type(error).__name__, lines)
-    return HttpProblem(
-        HTTPStatus.INTERNAL_SERVER_ERROR,
-        "internal-error",
-        "something went wrong on the server; its log says where",
-    )
+    return HttpProblem(500, "internal-error", "something went wrong on the server; its log says where")
 
 
 def unavailable(detail: str) -> HttpProblem:
     """Return a 503 problem with `Retry-After`, for a full queue."""
-    return HttpProblem(HTTPStatus.SERVICE_UNAVAILABLE, "busy", detail, RETRY_SECONDS)
+    return HttpProblem(503, "busy", detail, RETRY_SECONDS)
 
 
 def to_problem(error: FamiliarError) -> HttpProblem:

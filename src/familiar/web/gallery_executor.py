@@ -2,8 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
-from http import HTTPStatus
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any, Concatenate, ParamSpec, TypeVar
@@ -59,11 +58,11 @@ class GalleryExecutor:
     ) -> T:
         """Like `write`, for a change that reads before it writes: nobody else writes in between."""
 
-        def run_locked(gallery: Gallery) -> T:
+        def write(gallery: Gallery) -> T:
             with gallery.write():
                 return function(gallery, *args, **kwargs)
 
-        return await self.write(run_locked)
+        return await self.write(write)
 
     async def compute_then_write(
         self, function: Callable[Concatenate[Gallery, P], T], *args: P.args, **kwargs: P.kwargs
@@ -75,7 +74,7 @@ class GalleryExecutor:
     def require_writable(self) -> None:
         """Raise an HttpProblem with 403 if the server is read-only."""
         if self._read_only:
-            raise HttpProblem(HTTPStatus.FORBIDDEN, "read-only", "this server was started with --read-only")
+            raise HttpProblem(403, "read-only", "this server was started with --read-only")
 
     def close(self) -> None:
         """Wait for the current writes, then close all connections."""
@@ -102,23 +101,16 @@ class GalleryExecutor:
                 self._free.put(gallery)
 
         self._waiting += 1
-        loop = asyncio.get_running_loop()
-        future: Future[T] = pool.submit(work)
-        future.add_done_callback(lambda _: loop.call_soon_threadsafe(self._decrement_waiting))
-        done = asyncio.wrap_future(future)
-        done.add_done_callback(_consume_exception)
+        done = asyncio.get_running_loop().run_in_executor(pool, work)
+        done.add_done_callback(self._note_done)
         # Waited for, not awaited: a client that hangs up must not cancel a write that its other requests build on.
         await asyncio.wait([done])
         return done.result()
 
-    def _decrement_waiting(self) -> None:
+    def _note_done(self, done: asyncio.Future[Any]) -> None:
         self._waiting -= 1
-
-
-def _consume_exception(done: asyncio.Future[Any]) -> None:
-    """Keep asyncio from logging an exception that no caller waits for any more: it may contain names of photos."""
-    if not done.cancelled():
-        done.exception()
+        if not done.cancelled():  # or asyncio logs an exception that no caller waits for: it may have names of photos
+            done.exception()
 
 
 def _open_index(address: str, collection: str, dim: int) -> VectorIndex:

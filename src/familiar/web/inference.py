@@ -1,10 +1,10 @@
-"""Detection and embedding of the photos of requests, in threads. What is embedded at once goes in common batches."""
+"""Detection and embedding of the photos of requests, in threads."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from http import HTTPStatus
+from itertools import chain
 from pathlib import Path
 
 from familiar.core.cpu import available_cores
@@ -23,7 +23,7 @@ from familiar.web.uploads import BadUpload, Upload
 
 STOPPING = "the server is stopping"
 THREADS_PER_RUN = 2  # while one embeds, the other decodes
-PHOTOS_AT_ONCE = 16  # of a request
+WORKS_AT_ONCE = 16  # of a request
 
 
 class Inference:
@@ -41,17 +41,13 @@ class Inference:
     """
 
     def __init__(
-        self,
-        embedder: Embedder | None,
-        detector: Detector,
-        limits: Limits,
-        reference: ModelReference | None = None,
+        self, embedder: Embedder | None, detector: Detector, limits: Limits, reference: ModelReference | None = None
     ) -> None:
         self.detector, self.reference = detector, reference or ModelReference()
         self._embedder = embedder
         self._limits = limits
-        self._cores = available_cores() if embedder is None else embedder.threads
-        self._pool = ThreadPoolExecutor(THREADS_PER_RUN * self._cores, "inference")
+        cores = available_cores() if embedder is None else embedder.threads
+        self._pool = ThreadPoolExecutor(THREADS_PER_RUN * cores, "inference")
         self._waiting = 0
         self._is_stopping = False
 
@@ -67,9 +63,7 @@ class Inference:
             HttpProblem: 409, the server has none.
         """
         if self._embedder is None:
-            raise HttpProblem(
-                HTTPStatus.CONFLICT, "no-model", "no model is loaded; start the server with --model MODEL"
-            )
+            raise HttpProblem(409, "no-model", "no model is loaded; start the server with --model MODEL")
         return self._embedder
 
     def require_model(self) -> None:
@@ -95,27 +89,21 @@ class Inference:
         Raises:
             BadUpload, UnreadablePhoto: it is no photo, or a damaged one.
         """
-        return _result_or_raise(*await self._run([photo], "all", embed=embed))
+        (result,) = await self.detect_all([photo], embed=embed)
+        if isinstance(result, FamiliarError):
+            raise result
+        return result
 
     async def detect_all(
-        self, photos: Sequence[Path | Upload], *, embed: bool = True
+        self, photos: Sequence[Path | Upload], *, embed: bool = True, choice: Choice = "all"
     ) -> list[DetectedFaces | FamiliarError]:
-        """Detect every face of each photo; for a bad one its error.
-
-        The photos are submitted a few at a time, so that other requests get their turn.
-        """
-        is_idle = not self._waiting
-        size = max(1, min(PHOTOS_AT_ONCE, -(-len(photos) // self._cores))) if is_idle else PHOTOS_AT_ONCE
-        results: list[DetectedFaces | FamiliarError] = []
-        parts = [photos[start : start + size] for start in range(0, len(photos), size)]
-        for start in range(0, len(parts), self._cores):
-            detected = (self._run(part, "all", embed=embed) for part in parts[start : start + self._cores])
-            results += [result for part in await asyncio.gather(*detected) for result in part]
-        return results
-
-    async def best_face(self, photo: Path | Upload) -> Face:
-        """Return a photo's best face, embedded. Raises BadUpload, UnreadablePhoto, NoFaceFound."""
-        return (await self.best_faces([photo]))[0]
+        """Detect every face of each photo, or the best one; for a bad photo its error."""
+        if embed:
+            # Alone, a request is split over all threads; beside others it takes one, which costs less altogether.
+            sources = iter(photos) if self._waiting else photos
+            faces = partial(self.embedder.faces, sources, self.detector, open_photo=self._open, choice=choice)
+            return await self._run(len(photos), [lambda: list(faces())])
+        return await self._run(len(photos), [partial(self._find, photo) for photo in photos])
 
     async def best_faces(self, photos: Sequence[Path | Upload]) -> list[Face]:
         """Return the best face of each photo, embedded.
@@ -124,7 +112,7 @@ class Inference:
             BadUpload, UnreadablePhoto, NoFaceFound: of the first file that is no photo, else of the first photo
                 without a face.
         """
-        results = await self._run(photos, "best", embed=True)
+        results = await self.detect_all(photos, choice="best")
         errors: list[FamiliarError] = []
         for result, photo in zip(results, photos, strict=True):
             if isinstance(result, NothingDetected):  # its advice is for commands
@@ -138,45 +126,39 @@ class Inference:
         return [result.faces[0] for result in results if isinstance(result, DetectedFaces)]
 
     async def _run(
-        self, photos: Sequence[Path | Upload], choice: Choice, *, embed: bool
+        self, photos: int, works: Sequence[Callable[[], list[DetectedFaces | FamiliarError]]]
     ) -> list[DetectedFaces | FamiliarError]:
-        work = partial(self._embed, self.embedder, photos, choice) if embed else partial(self._find, photos)
+        """Work in threads, a few works at a time, so that other requests get their turn."""
         if self._is_stopping:
             raise unavailable(STOPPING)
         if self._waiting >= self._limits.waiting_requests:
             raise unavailable("too many photos are waiting to be embedded; try again in a moment")
-        self._waiting += len(photos)
+        self._waiting += photos
+        run = partial(asyncio.get_running_loop().run_in_executor, self._pool)
+        results: list[DetectedFaces | FamiliarError] = []
         try:
-            return await asyncio.get_running_loop().run_in_executor(self._pool, work)
+            for start in range(0, len(works), WORKS_AT_ONCE):
+                done = await asyncio.gather(*map(run, works[start : start + WORKS_AT_ONCE]))
+                results += chain.from_iterable(done)
+            return results
         except asyncio.CancelledError:
             if self._is_stopping:
                 raise unavailable(STOPPING) from None
             raise
         finally:
-            self._waiting -= len(photos)
+            self._waiting -= photos
 
     # --- in the threads ---------------------------------------------------------------------------------------------
 
-    def _embed(
-        self, embedder: Embedder, photos: Sequence[Path | Upload], choice: Choice
-    ) -> list[DetectedFaces | FamiliarError]:
-        return list(embedder.faces(iter(photos), self.detector, open_photo=self._open, choice=choice))
-
-    def _find(self, photos: Sequence[Path | Upload]) -> list[DetectedFaces | FamiliarError]:
+    def _find(self, photo: Path | Upload) -> list[DetectedFaces | FamiliarError]:
+        """Find the faces of a photo without embedding them, also if no bundle could."""
         bundles = [] if self._embedder is None else self._embedder.all_bundles
         preprocessing = bundles[0].metadata.preprocessing if bundles else Preprocessing()
-        min_side_px = min_decoded_side_px(self.detector, [preprocessing])
-        results: list[DetectedFaces | FamiliarError] = []
-        for photo in photos:
-            try:
-                decoded = self._open(photo, min_side_px=min_side_px)
-            except FamiliarError as error:
-                results.append(without_tracebacks(error))
-                continue
-            results.append(
-                find_faces(decoded, self.detector, lambda photo, face: (align(photo, face, preprocessing), face.label))
-            )
-        return results
+        try:
+            decoded = self._open(photo, min_side_px=min_decoded_side_px(self.detector, [preprocessing]))
+        except FamiliarError as error:
+            return [without_tracebacks(error)]
+        return [find_faces(decoded, self.detector, lambda photo, face: (align(photo, face, preprocessing), face.label))]
 
     def _open(self, photo: Path | Upload, *, min_side_px: int | None = None) -> Photo:
         """Decode a photo at the size that detector and network need.
@@ -197,9 +179,3 @@ class Inference:
 
 def _photo_name(photo: Path | Upload) -> Path | str:
     return photo.name if isinstance(photo, Upload) else photo
-
-
-def _result_or_raise(result: DetectedFaces | FamiliarError) -> DetectedFaces:
-    if isinstance(result, FamiliarError):
-        raise result
-    return result

@@ -9,13 +9,12 @@ from collections.abc import AsyncGenerator, Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import partial
-from pathlib import Path
 
 from familiar.core.errors import FamiliarError, NotInGallery
 from familiar.core.gallery_types import Progress, SkippedPhoto
 from familiar.detection.detectors import available_detector
 from familiar.web.allowed_paths import AllowedPaths
-from familiar.web.enrollment_job import MAX_SHOWN_SKIPPED, EnrollmentJob, StopRequested, merge_progress
+from familiar.web.enrollment_job import MAX_SHOWN_SKIPPED, EnrollmentJob, StopRequested, Work, merge_progress
 from familiar.web.errors import internal_error, unavailable
 from familiar.web.gallery_executor import GalleryExecutor
 from familiar.web.inference import Inference
@@ -31,7 +30,6 @@ class _QueuedJob:
     """A job as the event loop knows it.
 
     Attributes:
-        redetect, models: as for `EnrollmentJob`.
         previous: the job that this one continues, until it begins.
         reached: the progress that a continuing job starts from; used by the worker thread only, all else by the
             event loop only.
@@ -39,9 +37,7 @@ class _QueuedJob:
         superseded: a job that continues this one reports the progress of both.
     """
 
-    paths: Sequence[Path]
-    redetect: str | None
-    models: Sequence[str]
+    work: Work
     progress: Progress
     previous: "_QueuedJob | None" = None
     combined_progress: Progress | None = None
@@ -85,7 +81,7 @@ class JobQueue:
         if self._inference.has_model:
             unprocessed = await self._executor.read(find_unprocessed_uploads, self._allowed_paths.uploads)
             if unprocessed:
-                self.begin(unprocessed)
+                self.begin(Work(unprocessed))
 
     async def stop(self) -> None:
         """Stop after the current batch. Waiting jobs are stopped too."""
@@ -93,13 +89,11 @@ class JobQueue:
         await asyncio.to_thread(self._pool.shutdown)
         await asyncio.sleep(0)  # shows the thread's last progress
 
-    def submit(
-        self, paths: Sequence[Path], skipped: Sequence[SkippedPhoto] = (), previous_job: str | None = None
-    ) -> Progress:
-        """Enroll files and the photos of folders.
+    def submit(self, work: Work, skipped: Sequence[SkippedPhoto] = (), previous_job: str | None = None) -> Progress:
+        """Start a job.
 
         Args:
-            paths: within the allowed folders.
+            work: its paths are within the allowed folders.
             skipped: files that were sent along and are no photos; they are reported with the job.
             previous_job: the number of the job of the previous part, if one set is sent in parts: the new job then
                 reports both, unless the previous one failed.
@@ -108,7 +102,7 @@ class JobQueue:
             HttpProblem: as `require_room`.
         """
         with self.reserved():
-            return self.begin(paths, skipped, previous_job)
+            return self.begin(work, skipped, previous_job)
 
     def submit_redetection(self, detector: str | None) -> Progress:
         """Look for faces again in photos of the gallery: in those without a face, or with another detector in all.
@@ -119,22 +113,9 @@ class JobQueue:
         Raises:
             HttpProblem: as `require_room`.
         """
-        with self.reserved():
-            named = self._inference.embedder.detector_name
-            name = detector or self._inference.reference.detector or available_detector(named)
-            return self.begin([], redetect=name)
-
-    def submit_models(self, models: Sequence[str]) -> Progress:
-        """Migrate the gallery to other models, and look for the faces that they are made for in all photos.
-
-        Args:
-            models: as for `Gallery.migrate`; none: nothing changes.
-
-        Raises:
-            HttpProblem: as `require_room`.
-        """
-        with self.reserved():
-            return self.begin([], models=models)
+        named = self._inference.embedder.detector_name
+        name = detector or self._inference.reference.detector or available_detector(named)
+        return self.submit(Work(redetect=name))
 
     @contextlib.contextmanager
     def reserved(self) -> Generator[None, None, None]:
@@ -194,19 +175,12 @@ class JobQueue:
             raise NotInGallery("there is no such job, or it ended long ago")
         return self._jobs[number]
 
-    def begin(
-        self,
-        paths: Sequence[Path],
-        skipped: Sequence[SkippedPhoto] = (),
-        previous_job: str | None = None,
-        redetect: str | None = None,
-        models: Sequence[str] = (),
-    ) -> Progress:
+    def begin(self, work: Work, skipped: Sequence[SkippedPhoto] = (), previous_job: str | None = None) -> Progress:
         """Like `submit`, in a place that is `reserved`."""
         progress = Progress(
             str(next(self._numbers)), skipped=tuple(skipped[:MAX_SHOWN_SKIPPED]), skipped_count=len(skipped)
         )
-        job = _QueuedJob(paths, redetect, models, progress, self._jobs.get(previous_job or ""))
+        job = _QueuedJob(work, progress, self._jobs.get(previous_job or ""))
         self._jobs[job.progress.number] = job
         self._forget_old_jobs()
         self._pool.submit(self._run, job, asyncio.get_running_loop())
@@ -228,17 +202,8 @@ class JobQueue:
             job.combined_progress = progress if base is None else merge_progress(base, progress)
             loop.call_soon_threadsafe(job.show, job.combined_progress)
 
-        work = EnrollmentJob(
-            job.paths,
-            job.redetect,
-            job.models,
-            job.progress,
-            self._executor,
-            self._inference,
-            self._allowed_paths,
-            self._stopping,
-            report,
-        )
+        tools = (self._executor, self._inference, self._allowed_paths, self._stopping, report)
+        work = EnrollmentJob(job.work, job.progress, *tools)
         try:
             work.run()
             report(replace(work.progress, state="done"))

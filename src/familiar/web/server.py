@@ -7,7 +7,6 @@ import os
 import socket
 import ssl
 from collections.abc import AsyncGenerator, Callable
-from dataclasses import replace
 from pathlib import Path
 
 import uvicorn
@@ -23,13 +22,11 @@ from familiar.web.error_handlers import answer_errors
 from familiar.web.errors import MEDIA_TYPE, HttpProblem, problem_details, problem_headers
 from familiar.web.middleware import wrap_app
 from familiar.web.middleware.error_responses import opens_page, wants_page
-from familiar.web.middleware.http_protocol import make_protocol_factory
 from familiar.web.pages.render import HAS_DESK
 from familiar.web.service import Service
 from familiar.web.settings import ServerSettings, Settings
 
-OTHER_FILES = 256  # that are open besides the connections: database, photos, temporary files
-SEND_BUFFER_BYTES = 262_144  # of a response that its client has yet to read, in the system
+MAX_CONNECTIONS = 512  # beyond them 503 is answered: half of the files that a process may have open, often 1,024
 EVERY_ADDRESS = ("0.0.0.0", "::")  # of this machine
 STATIC = Path(__file__).parent / "static"
 log = logging.getLogger("familiar.serve")
@@ -82,14 +79,11 @@ def serve(settings: Settings, on_ready: Callable[[str], None]) -> None:
         FamiliarError: the gallery, the model, the certificate or the address cannot be used.
     """
     service = Service(settings)
-    run_server(make_app(service), settings, on_ready, lambda config: _GalleryServer(config, service))
+    run_server(make_app(service), settings, on_ready, service)
 
 
 def run_server(
-    app: ASGIApp,
-    settings: ServerSettings,
-    on_ready: Callable[[str], None],
-    make_server: Callable[[uvicorn.Config], uvicorn.Server] = uvicorn.Server,
+    app: ASGIApp, settings: ServerSettings, on_ready: Callable[[str], None], service: Service | None = None
 ) -> None:
     """Serve an application until interrupted.
 
@@ -97,74 +91,58 @@ def run_server(
         app: behind its middleware.
         settings: address, port and certificate.
         on_ready: called with the server's URL once it accepts connections.
-        make_server: builds what serves.
+        service: whose jobs are stopped first.
 
     Raises:
         FamiliarError: the certificate or the address cannot be used.
     """
     tls = _tls(settings)
-    limits = replace(settings.limits, connections=max_connections(settings.limits.connections))
     config = uvicorn.Config(
         app,
-        http=make_protocol_factory(limits, tls),
         ws="none",
         log_config=None,
         access_log=False,  # it would log names of photos
-        proxy_headers=False,  # any client can send these headers
+        proxy_headers=False,  # `wrap_app` does that
         server_header=False,
+        limit_concurrency=MAX_CONNECTIONS,
         timeout_graceful_shutdown=int(settings.limits.stop_seconds),
+        ssl_context_factory=None if tls is None else lambda *_: tls,
     )
     # It logs a warning for each malformed form.
     logging.getLogger("python_multipart").setLevel(logging.ERROR)
     listening = _listen(settings)
+    server = uvicorn.Server(config)
+
+    async def run() -> None:
+        stopping = None if service is None else asyncio.ensure_future(_stop_jobs_first(server, service))
+        await server.serve([listening])
+        if stopping is not None:
+            await stopping
+
     try:
         on_ready(_url(settings, listening.getsockname()[1]))
-        with contextlib.suppress(KeyboardInterrupt):  # the way to stop it
-            make_server(config).run([listening])
+        with contextlib.suppress(KeyboardInterrupt), asyncio.Runner(loop_factory=config.get_loop_factory()) as runner:
+            runner.run(run())
     finally:
         listening.close()
 
 
-def max_connections(connections: int) -> int:
-    """Return how many of so many connections this process can have open.
+async def _stop_jobs_first(server: uvicorn.Server, service: Service) -> None:
+    """Stop the jobs when the server is to stop: clients that watch a job keep their connections until it ends.
 
-    The number of files that it may open, often 1,024, is raised as far as the system lets it.
-    """
-    try:
-        import resource
-    except ImportError:  # Windows, which has no such limit
-        return connections
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    needed = connections + OTHER_FILES
-    if soft != resource.RLIM_INFINITY and soft < needed:
-        soft = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-    return connections if soft == resource.RLIM_INFINITY else min(connections, soft - OTHER_FILES)
-
-
-class _GalleryServer(uvicorn.Server):
-    """A uvicorn server that stops the jobs first: clients that watch a job keep their connections until it ends.
-
-    If the jobs take longer than `stop_seconds`, or on a second Ctrl+C, the process exits: acknowledged changes are
+    If that takes longer than `stop_seconds`, or on a second Ctrl+C, the process exits: acknowledged changes are
     written, and an unfinished batch leaves no trace.
     """
-
-    def __init__(self, config: uvicorn.Config, service: Service) -> None:
-        super().__init__(config)
-        self._service = service
-
-    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        stopping = asyncio.ensure_future(self._service.jobs.stop())
-        loop = asyncio.get_running_loop()
-        end = loop.time() + self._service.settings.limits.stop_seconds
-        while not stopping.done() and not self.force_exit and loop.time() < end:
-            await asyncio.wait([stopping], timeout=0.1)
-        if not stopping.done():
-            log.warning("stopped in the middle of a job; enroll the same photos again for the rest")
-            os._exit(1)  # a normal exit would wait for the job's thread
-        await super().shutdown(sockets)
-        if self.force_exit:
-            os._exit(1)
+    while not server.should_exit:
+        await asyncio.sleep(0.1)
+    stopping = asyncio.ensure_future(service.jobs.stop())
+    loop = asyncio.get_running_loop()
+    end = loop.time() + service.settings.limits.stop_seconds
+    while not stopping.done() and not server.force_exit and loop.time() < end:
+        await asyncio.wait([stopping], timeout=0.1)
+    if not stopping.done():
+        log.warning("stopped in the middle of a job; enroll the same photos again for the rest")
+        os._exit(1)  # a normal exit would wait for the job's thread
 
 
 def _tls(settings: ServerSettings) -> ssl.SSLContext | None:
@@ -191,17 +169,16 @@ def _tls(settings: ServerSettings) -> ssl.SSLContext | None:
 
 
 def _listen(settings: ServerSettings) -> socket.socket:
+    """Open the socket; of "::" for IPv4, too, where the system can."""
     try:
         addresses = socket.getaddrinfo(settings.address, settings.port, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError) as error:
         raise FamiliarError(
             f"{settings.address}: unknown address; give one of this machine, such as --address 127.0.0.1"
         ) from error
+    both = settings.address == "::" and socket.has_dualstack_ipv6()
     try:
-        listening = socket.create_server(addresses[0][4][:2], family=addresses[0][0], backlog=2048)
-        # Also of the connections. Otherwise the system grows it to megabytes for each one that reads nothing.
-        listening.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER_BYTES)
-        return listening
+        return socket.create_server(addresses[0][4][:2], family=addresses[0][0], backlog=2048, dualstack_ipv6=both)
     except OSError as error:
         raise FamiliarError(
             f"cannot listen on {settings.address}, port {settings.port} ({error.strerror}); give another --port"

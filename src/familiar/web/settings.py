@@ -17,23 +17,19 @@ ROOT_PATH = re.compile(r"(?:/(?!\.+(?:/|$))[\w.~-]+)+", re.ASCII)  # no "..", no
 
 @dataclass(frozen=True)
 class Limits:
-    """Limits on one request, one address or all of them together: `_bytes`, `_seconds`, the others are counts."""
+    """Limits on one request, one address or all of them together: `_bytes`, `_seconds`, the others are counts.
+
+    Slow clients and too many of them are for a reverse proxy to limit.
+    """
 
     upload_bytes: int = 512 * MB  # of one request
     photo_bytes: int = 64 * MB  # of one photo
     photo_pixels: int = field(default_factory=pixel_limit)  # of one photo
     photos_per_request: int = 1_000
-    total_body_bytes: int = 1_000 * MB  # of all bodies together until they are answered; the next request gets 503
     json_bytes: int = 4 * MB  # of a request without photos
     waiting_requests: int = 256  # requests that wait for the gallery or the network; the next one gets 503
     waiting_jobs: int = 16  # jobs that wait; the next one gets 503
-    connections: int = 2_000  # of all clients; the next one replaces the one that has kept the server waiting longest
-    header_seconds: float = 10.0  # for a connection's TLS handshake, and again for its request's head
-    chunk_seconds: float = 20.0  # between two pieces of a body, or of a response that is read
-    body_seconds: float = 3_600.0  # for a whole body
-    request_seconds: float = 120.0  # from a body's end to the response
     stop_seconds: float = 20.0  # that a stop waits for the current job, and then for requests
-    requests_per_minute: int = 3_000  # of one address other than this machine
     wrong_tokens_per_minute: int = 10  # of one address
 
 
@@ -103,7 +99,7 @@ class ServerSettings:
 
     @property
     def session_file(self) -> Path | None:
-        """The file with which sessions survive a restart; None: they end with the server, if there is no token."""
+        """The file with which sessions survive a restart; None: they end with the server."""
         return None
 
 

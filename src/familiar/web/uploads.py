@@ -9,9 +9,8 @@ import hashlib
 import os
 import re
 import threading
-from collections.abc import AsyncIterator, Collection, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from dataclasses import dataclass, field
-from http import HTTPStatus
 from pathlib import Path
 
 from starlette.concurrency import run_in_threadpool
@@ -31,17 +30,6 @@ from familiar.web.settings import MB, Limits
 MAX_WRITE_SECONDS = 3600  # of one photo
 MAX_NAME_SUFFIX_BYTES = 100
 MAX_NAME_CHARACTERS = 200  # of a client's name for a photo, as shown to it
-SUFFIX = {
-    "JPEG": ".jpg",
-    "PNG": ".png",
-    "WEBP": ".webp",
-    "BMP": ".bmp",
-    "TIFF": ".tif",
-    "GIF": ".gif",
-    "PPM": ".ppm",
-    "HEIC": ".heic",
-    "AVIF": ".avif",
-}
 
 
 class BadUpload(HttpProblem):
@@ -63,12 +51,18 @@ class Upload:
             self.file.file.seek(0)
             return self.file.file.read()
 
+    def require_size(self, limits: Limits) -> None:
+        """Check the size of the file. BadUpload if it is too large."""
+        if self.size_bytes > limits.photo_bytes:
+            size, limit = (f"{count / MB:,.0f} MB" for count in (self.size_bytes, limits.photo_bytes))
+            raise _too_large_error(self.name, size, limit)
+
     def validate(self, content: bytes, limits: Limits) -> None:
         """Check the content that `read` returned. BadUpload if it is no photo, or has too many pixels."""
         try:
             width, height = read_header(content, self.name).size_px
         except UnreadablePhoto as error:
-            raise BadUpload(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "not-a-photo", str(error)) from error
+            raise BadUpload(415, "not-a-photo", str(error)) from error
         if width * height > limits.photo_pixels:
             raise _too_large_error(self.name, f"{width} x {height} px", f"{limits.photo_pixels:,} pixels")
 
@@ -86,16 +80,11 @@ async def receive(
         HttpProblem: 413, there are too many photos, or one has too many bytes.
     """
     try:
-        if len(files) > limits.photos_per_request:
-            raise HttpProblem(
-                HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
-                "too-many",
-                f"{len(files):,} photos in one request are more than {limits.photos_per_request:,}; "
-                "send them in several requests",
-            )
-        yield _within_size_limit(
-            [Upload(file, printable_name(file.filename), file.size or 0) for file in files], limits, skipped
-        )
+        if len(files) > (most := limits.photos_per_request):
+            detail = f"{len(files):,} photos in one request are more than {most:,}; send them in several requests"
+            raise HttpProblem(413, "too-many", detail)
+        uploads = [Upload(file, printable_name(file.filename), file.size or 0) for file in files]
+        yield _without_bad(uploads, lambda upload: upload.require_size(limits), skipped)
     finally:
         for file in files:
             await file.close()
@@ -166,40 +155,35 @@ def _name_suffix(name: str) -> str:
     return f"-{stem}" if stem else ""
 
 
-def _within_size_limit(uploads: Sequence[Upload], limits: Limits, skipped: list[SkippedPhoto] | None) -> list[Upload]:
-    accepted: list[Upload] = []
+def _suffix(content: bytes) -> str:
+    """Return the suffix of a photo's format, by its content."""
+    name = str(detect_format(content))
+    return {"JPEG": ".jpg", "TIFF": ".tif"}.get(name, f".{name.lower()}")
+
+
+def _without_bad(
+    uploads: Sequence[Upload], check: Callable[[Upload], None], skipped: list[SkippedPhoto] | None
+) -> list[Upload]:
+    """Return the uploads that pass a check; append the others to `skipped`, if that is given, instead of raising."""
+    good: list[Upload] = []
     for upload in uploads:
-        with _collect_skipped(upload, skipped):
-            if upload.size_bytes > limits.photo_bytes:
-                size, limit = (f"{count / MB:,.0f} MB" for count in (upload.size_bytes, limits.photo_bytes))
-                raise _too_large_error(upload.name, size, limit)
-            accepted.append(upload)
-    return accepted
-
-
-@contextlib.contextmanager
-def _collect_skipped(upload: Upload, skipped: list[SkippedPhoto] | None) -> Iterator[None]:
-    """Append a bad upload to `skipped`, if that is given, instead of raising."""
-    try:
-        yield
-    except BadUpload as error:
-        if skipped is None:
-            raise
-        skipped.append(SkippedPhoto(upload.name, str(error).removeprefix(f"{upload.name}: ")))
+        try:
+            check(upload)
+            good.append(upload)
+        except BadUpload as error:
+            if skipped is None:
+                raise
+            skipped.append(SkippedPhoto(upload.name, str(error).removeprefix(f"{upload.name}: ")))
+    return good
 
 
 def _too_large_error(name: str, size: str, limit: str) -> BadUpload:
-    return BadUpload(
-        HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "too-large", f"{name}: {size} is more than {limit}; scale it down"
-    )
+    return BadUpload(413, "too-large", f"{name}: {size} is more than {limit}; scale it down")
 
 
 def _store(uploads: Sequence[Upload], folder: Path, limits: Limits, skipped: list[SkippedPhoto] | None) -> list[Path]:
-    photos: list[Upload] = []
-    for upload in uploads:  # all of them, before one is written
-        with _collect_skipped(upload, skipped):
-            upload.validate(upload.read(), limits)
-            photos.append(upload)
+    # All of them are checked before one is written.
+    photos = _without_bad(uploads, lambda upload: upload.validate(upload.read(), limits), skipped)
     if not photos:
         return []
     stored: list[Path] = []
@@ -208,7 +192,7 @@ def _store(uploads: Sequence[Upload], folder: Path, limits: Limits, skipped: lis
         name = hashlib.sha256(content).hexdigest()
         subfolder = folder / name[:2]
         make_folder(subfolder)
-        new = subfolder / f"{name}{_name_suffix(upload.name)}{SUFFIX[str(detect_format(content))]}"
+        new = subfolder / f"{name}{_name_suffix(upload.name)}{_suffix(content)}"
         path = next((file for file in subfolder.glob(f"{name}*") if Gallery.uploaded_sha256(file)), new)
         if not Gallery.has_uploaded_content(path):  # missing, or damaged since: this may be the only intact copy
             write_atomically(path, content)

@@ -6,19 +6,17 @@ from fastapi import APIRouter, Response
 
 from familiar.core.gallery_types import CorrectionResult, GalleryFace, GalleryPhoto, Page
 from familiar.gallery import Gallery
-from familiar.web.api import images, pagination, requests, responses
+from familiar.web.api import images, pagination, requests
 from familiar.web.api.openapi import EDIT, MISSING
+from familiar.web.api.shared_types import ApiRoute
 from familiar.web.service import ServiceDep
 
-router = APIRouter()
+router = APIRouter(route_class=ApiRoute)
 
 
-@router.get("/faces/unassigned", tags=["faces"], response_model=responses.Page[responses.Face])
+@router.get("/faces/unassigned", tags=["faces"])
 async def list_unassigned_faces(
-    service: ServiceDep,
-    species: requests.Species = None,
-    cursor: requests.Cursor = None,
-    limit: requests.Limit = 100,
+    service: ServiceDep, species: requests.Species = None, cursor: requests.Cursor = None, limit: requests.Limit = 100
 ) -> Page[GalleryFace]:
     """List faces without an identity, in the order of enrollment."""
     list_name = f"unassigned faces, species {species}"
@@ -33,19 +31,19 @@ async def confirm_faces(service: ServiceDep, body: requests.FacesRequest) -> Non
     await service.executor.write(Gallery.confirm, body.faces)
 
 
-@router.post("/faces/move", tags=["corrections"], response_model=responses.CorrectionResult, responses=EDIT)
+@router.post("/faces/move", tags=["corrections"], responses=EDIT)
 async def move_faces(service: ServiceDep, body: requests.MoveRequest) -> CorrectionResult:
     """Assign faces to an identity. Conflict if a photo would show it twice, unless `same_photo` accepts that."""
     return await service.executor.write(Gallery.move, body.faces, body.identity, same_photo=body.same_photo)
 
 
-@router.post("/faces/split", tags=["corrections"], response_model=responses.CorrectionResult, responses=EDIT)
+@router.post("/faces/split", tags=["corrections"], responses=EDIT)
 async def split_faces(service: ServiceDep, body: requests.SplitRequest) -> CorrectionResult:
     """Move faces to a new identity. Conflict if two are in one photo, unless `same_photo` accepts that."""
     return await service.executor.write(Gallery.split, body.faces, body.name, same_photo=body.same_photo)
 
 
-@router.post("/faces/reject", tags=["corrections"], response_model=responses.CorrectionResult, responses=EDIT)
+@router.post("/faces/reject", tags=["corrections"], responses=EDIT)
 async def reject_faces(service: ServiceDep, body: requests.RejectRequest) -> CorrectionResult:
     """Remove faces from an identity, permanently (cannot-link)."""
     return await service.executor.write(Gallery.reject, body.faces, body.identity)
@@ -57,7 +55,7 @@ async def mark_faces_different(service: ServiceDep, body: requests.CannotLinkReq
     await service.executor.write(Gallery.mark_different, body.first_face, body.second_face)
 
 
-@router.get("/faces/{face}", tags=["faces"], response_model=responses.Face, responses=MISSING)
+@router.get("/faces/{face}", tags=["faces"], responses=MISSING)
 async def get_face(service: ServiceDep, face: requests.PathNumber) -> GalleryFace:
     """Get a face."""
     return await service.executor.read(Gallery.face, face)

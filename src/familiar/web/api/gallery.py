@@ -1,7 +1,6 @@
 """Routes of the gallery as a whole: its state and model, clustering, review questions and undo."""
 
 import dataclasses
-from http import HTTPStatus
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Response
@@ -13,20 +12,22 @@ from familiar.core.gallery_types import (
     Decision,
     GalleryState,
     MinSimilarities,
+    ModelMetadata,
     Question,
 )
 from familiar.gallery import Gallery
-from familiar.web.api import requests, responses
+from familiar.web.api import requests
 from familiar.web.api.openapi import CONFLICT, EDIT, MISSING, WRITE
+from familiar.web.api.shared_types import ApiRoute, api_type
 from familiar.web.errors import HttpProblem
 from familiar.web.service import ServiceDep
 
 QuestionLimit = Annotated[int, Query(ge=1, le=100)]
 
-router = APIRouter()
+router = APIRouter(route_class=ApiRoute)
 
 
-@router.get("/gallery", tags=["gallery"], response_model=responses.GalleryState)
+@router.get("/gallery", tags=["gallery"])
 async def get_gallery(service: ServiceDep) -> GalleryState:
     """Get the state of the gallery."""
     return await service.executor.read(
@@ -34,11 +35,11 @@ async def get_gallery(service: ServiceDep) -> GalleryState:
     )
 
 
-@router.get("/model", tags=["gallery"], response_model=responses.Model, responses=MISSING | CONFLICT)
+@router.get("/model", tags=["gallery"], response_model=api_type(ModelMetadata), responses=MISSING | CONFLICT)
 async def get_model(
     service: ServiceDep,
     species: Annotated[str | None, Query(description="Of several bundles: that for this species.")] = None,
-) -> dict[str, Any]:
+) -> Any:
     """Get the model's metadata: its training data, results and calibration. Of several bundles, that of the first."""
     bundles = service.inference.embedder.bundles
     for names, bundle in bundles.items():
@@ -46,16 +47,16 @@ async def get_model(
             return {"file_id": bundle.file_id, "species": names} | dataclasses.asdict(bundle.metadata)
     known = ", ".join(name for names in bundles for name in names)
     detail = f"there is no bundle for {species}" + (f"; there is one for {known}" if known else ": it has one bundle")
-    raise HttpProblem(HTTPStatus.NOT_FOUND, "no-bundle-for-species", detail)
+    raise HttpProblem(404, "no-bundle-for-species", detail)
 
 
-@router.post("/cluster", tags=["gallery"], response_model=responses.ClusterResult, responses=WRITE)
+@router.post("/cluster", tags=["gallery"], responses=WRITE)
 async def cluster(service: ServiceDep, body: requests.ClusterRequest) -> ClusterResult:
     """Cluster the unassigned faces, or with `rebuild` all, respecting all corrections."""
     return await service.executor.write(Gallery.cluster, threshold=body.threshold, rebuild=body.rebuild)
 
 
-@router.get("/questions", tags=["questions"], response_model=list[responses.ReviewQuestion])
+@router.get("/questions", tags=["questions"])
 async def list_questions(
     service: ServiceDep, limit: QuestionLimit = 10, species: requests.Species = None
 ) -> list[Question]:
@@ -69,7 +70,7 @@ async def answer_question(service: ServiceDep, body: requests.AnswerRequest) -> 
     await service.executor.write(Gallery.answer, Question(**dict(body.question)), body.same)
 
 
-@router.get("/batches", tags=["questions"], response_model=list[responses.ReviewBatch])
+@router.get("/batches", tags=["questions"])
 async def list_batches(service: ServiceDep, limit: QuestionLimit = 10, species: requests.Species = None) -> list[Batch]:
     """List batches of faces that may show one individual, those whose answers settle most first."""
     return await service.executor.read(Gallery.batches, limit, species=species)
@@ -87,13 +88,13 @@ async def answer_batch(service: ServiceDep, body: requests.BatchAnswerRequest) -
     await service.executor.write(Gallery.answer_batch, batch, body.same, body.name, same_photo=body.same_photo)
 
 
-@router.get("/decisions", tags=["gallery"], response_model=list[responses.Decision])
+@router.get("/decisions", tags=["gallery"])
 async def list_decisions(service: ServiceDep, limit: requests.Limit = 20) -> list[Decision]:
     """List the last changes that can be undone, newest first."""
     return await service.executor.read(Gallery.decisions, limit)
 
 
-@router.post("/undo", tags=["gallery"], response_model=responses.Decision, responses=EDIT)
+@router.post("/undo", tags=["gallery"], responses=EDIT)
 async def undo(
     service: ServiceDep,
     decision: Annotated[

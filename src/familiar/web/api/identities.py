@@ -6,14 +6,15 @@ from fastapi import APIRouter, Query
 
 from familiar.core.gallery_types import AssignmentConfidence, CorrectionResult, IdentitySummary, Page
 from familiar.gallery import Gallery
-from familiar.web.api import pagination, requests, responses
+from familiar.web.api import pagination, requests
 from familiar.web.api.openapi import EDIT, MISSING
+from familiar.web.api.shared_types import ApiRoute
 from familiar.web.service import ServiceDep
 
-router = APIRouter()
+router = APIRouter(route_class=ApiRoute)
 
 
-@router.get("/identities", tags=["identities"], response_model=responses.Page[responses.Identity])
+@router.get("/identities", tags=["identities"])
 async def list_identities(
     service: ServiceDep,
     named: Annotated[
@@ -46,18 +47,13 @@ async def list_names(
     return await service.executor.read(Gallery.names_beginning, prefix, limit)
 
 
-@router.get("/identities/{identity}", tags=["identities"], response_model=responses.Identity, responses=MISSING)
+@router.get("/identities/{identity}", tags=["identities"], responses=MISSING)
 async def get_identity(service: ServiceDep, identity: requests.PathNumber) -> IdentitySummary:
     """Get an identity."""
     return await service.executor.read(Gallery.identity, identity)
 
 
-@router.get(
-    "/identities/{identity}/faces",
-    tags=["identities"],
-    response_model=responses.Page[responses.FaceConfidence],
-    responses=MISSING,
-)
+@router.get("/identities/{identity}/faces", tags=["identities"], responses=MISSING)
 async def list_faces_of_identity(
     service: ServiceDep, identity: requests.PathNumber, cursor: requests.Cursor = None, limit: requests.Limit = 100
 ) -> Page[AssignmentConfidence]:
@@ -68,7 +64,7 @@ async def list_faces_of_identity(
     return pagination.page(results[start : start + limit + 1], limit, list_name, lambda _: (start + limit,))
 
 
-@router.patch("/identities/{identity}", tags=["corrections"], response_model=responses.CorrectionResult, responses=EDIT)
+@router.patch("/identities/{identity}", tags=["corrections"], responses=EDIT)
 async def name_identity(
     service: ServiceDep, identity: requests.PathNumber, body: requests.NameRequest
 ) -> CorrectionResult:
@@ -76,9 +72,7 @@ async def name_identity(
     return await service.executor.write(Gallery.name, identity, body.name, confirm=body.confirm)
 
 
-@router.post(
-    "/identities/{identity}/merge", tags=["corrections"], response_model=responses.CorrectionResult, responses=EDIT
-)
+@router.post("/identities/{identity}/merge", tags=["corrections"], responses=EDIT)
 async def merge_identities(
     service: ServiceDep, identity: requests.PathNumber, body: requests.MergeRequest
 ) -> CorrectionResult:

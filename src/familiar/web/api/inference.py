@@ -1,7 +1,6 @@
 """Routes of photos that are not in the gallery: detection, embedding, search and verification."""
 
 from collections.abc import Sequence
-from http import HTTPStatus
 from typing import Annotated, Any
 
 import numpy as np
@@ -10,6 +9,9 @@ from fastapi import APIRouter, Query, UploadFile
 from familiar.core.field_types import Vector
 from familiar.core.gallery_types import SkippedPhoto
 from familiar.core.recognition_types import (
+    DetectionResult,
+    EmbeddedFace,
+    PhotoVerificationResult,
     SearchResult,
     VerificationResult,
 )
@@ -17,38 +19,35 @@ from familiar.core.types import Face
 from familiar.core.vectors import check_unit_rows
 from familiar.detection.faces import DetectedFaces
 from familiar.gallery import Filter, Gallery
-from familiar.web.api import requests, responses
+from familiar.web.api import requests
 from familiar.web.api.openapi import MISSING, UPLOAD
+from familiar.web.api.shared_types import ApiRoute
 from familiar.web.errors import HttpProblem
 from familiar.web.service import Service, ServiceDep
 from familiar.web.uploads import receive
 
-router = APIRouter()
+router = APIRouter(route_class=ApiRoute)
 
 
-@router.post(
-    "/detect", tags=["inference"], response_model=responses.DetectionResult[responses.DetectedFace], responses=UPLOAD
-)
-async def detect(service: ServiceDep, files: requests.Photos) -> dict[str, Any]:
+@router.post("/detect", tags=["inference"], responses=UPLOAD)
+async def detect(service: ServiceDep, files: requests.Photos) -> DetectionResult[Face]:
     """Detect the faces of photos."""
     return await _detect_all(service, files, embed=False)
 
 
-@router.post(
-    "/embed", tags=["inference"], response_model=responses.DetectionResult[responses.EmbeddedFace], responses=UPLOAD
-)
-async def embed(service: ServiceDep, files: requests.Photos) -> dict[str, Any]:
+@router.post("/embed", tags=["inference"], responses=UPLOAD)
+async def embed(service: ServiceDep, files: requests.Photos) -> DetectionResult[EmbeddedFace]:
     """Detect and embed the faces of photos."""
     return await _detect_all(service, files, embed=True)
 
 
-@router.post("/search", tags=["search"], response_model=responses.SearchResult, responses=MISSING)
+@router.post("/search", tags=["search"], responses=MISSING)
 async def search(service: ServiceDep, body: requests.SearchRequest) -> SearchResult:
     """Search for an embedding, or for a face of the gallery."""
     return await service.executor.read(_search, body)
 
 
-@router.post("/search/photo", tags=["search"], response_model=responses.SearchResult, responses=UPLOAD)
+@router.post("/search/photo", tags=["search"], responses=UPLOAD)
 async def search_photo(
     service: ServiceDep,
     photo: requests.Photo,
@@ -62,20 +61,15 @@ async def search_photo(
     return await service.read_in_model_space(_search_result, _embedding(face), query)
 
 
-@router.post("/verify", tags=["search"], response_model=responses.PhotoVerificationResult, responses=UPLOAD)
-async def verify(service: ServiceDep, first: requests.Photo, second: requests.Photo) -> dict[str, Any]:
+@router.post("/verify", tags=["search"], responses=UPLOAD)
+async def verify(service: ServiceDep, first: requests.Photo, second: requests.Photo) -> PhotoVerificationResult:
     """Decide whether the best faces of two photos show the same individual."""
     first_face, second_face = await _best_faces(service, first, second)
     answer = await service.read_in_model_space(Gallery.compare, _embedding(first_face), _embedding(second_face))
-    return vars(answer) | {"first": first_face, "second": second_face}
+    return PhotoVerificationResult(**vars(answer), first=first_face, second=second_face)
 
 
-@router.post(
-    "/identities/{identity}/verify",
-    tags=["search"],
-    response_model=responses.VerificationResult,
-    responses=MISSING | UPLOAD,
-)
+@router.post("/identities/{identity}/verify", tags=["search"], responses=MISSING | UPLOAD)
 async def verify_identity(
     service: ServiceDep, identity: requests.PathNumber, photo: requests.Photo
 ) -> VerificationResult:
@@ -84,8 +78,7 @@ async def verify_identity(
     return await service.read_in_model_space(Gallery.verify, _embedding(face), identity)
 
 
-async def _detect_all(service: Service, files: Sequence[UploadFile], *, embed: bool) -> dict[str, Any]:
-    """Return the fields of a `DetectionResult`."""
+async def _detect_all(service: Service, files: Sequence[UploadFile], *, embed: bool) -> DetectionResult[Any]:
     skipped_uploads: list[SkippedPhoto] = []
     async with receive(files, service.settings.limits, skipped=skipped_uploads) as uploads:
         results = await service.inference.detect_all(uploads, embed=embed)
@@ -97,7 +90,7 @@ async def _detect_all(service: Service, files: Sequence[UploadFile], *, embed: b
             skipped += map(str, result.skipped)
         else:
             skipped.append(str(result))
-    return {"photos": photos, "skipped": skipped}
+    return DetectionResult(tuple(photos), tuple(skipped))
 
 
 async def _best_faces(service: Service, *files: UploadFile) -> list[Face]:
@@ -148,4 +141,4 @@ def _query_vector(gallery: Gallery, body: requests.SearchRequest) -> Vector:
 
 
 def _invalid_field(field: str, detail: str) -> HttpProblem:
-    return HttpProblem(HTTPStatus.UNPROCESSABLE_ENTITY, f"invalid-{field}", detail)
+    return HttpProblem(422, f"invalid-{field}", detail)

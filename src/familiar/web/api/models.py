@@ -5,11 +5,9 @@ A string under a field is its description in the OpenAPI document.
 
 from typing import Annotated
 
-import numpy as np
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from familiar.core.field_types import LARGEST_NUMBER
-from familiar.core.terminal_text import printable
 
 
 class ApiModel(BaseModel):
@@ -35,8 +33,3 @@ Number = Annotated[int, Field(ge=1, le=LARGEST_NUMBER, examples=[17])]
 """Number of a photo, face or identity."""
 
 RequestNumber = Annotated[Number, WHOLE_NUMBER]
-
-Text = Annotated[str, BeforeValidator(printable)]
-"""Without control characters and bytes that are not UTF-8, which JSON cannot represent."""
-
-FROM_ARRAY = BeforeValidator(np.ndarray.tolist)

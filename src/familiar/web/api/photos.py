@@ -1,7 +1,6 @@
 """Routes of photos and enrollment jobs."""
 
 from collections.abc import AsyncIterator
-from http import HTTPStatus
 from pathlib import Path
 from typing import Annotated
 
@@ -10,16 +9,18 @@ from fastapi.sse import EventSourceResponse
 
 from familiar.core.gallery_types import AdditionResult, GalleryPhoto, Page, Progress, SkippedPhoto
 from familiar.gallery import Gallery
-from familiar.web.api import images, pagination, requests, responses
+from familiar.web.api import images, pagination, requests
 from familiar.web.api.openapi import EDIT, MISSING, UPLOAD, WRITE
+from familiar.web.api.shared_types import ApiRoute
+from familiar.web.enrollment_job import Work
 from familiar.web.errors import HttpProblem
 from familiar.web.service import ServiceDep
 from familiar.web.uploads import receive, store
 
-router = APIRouter()
+router = APIRouter(route_class=ApiRoute)
 
 
-@router.get("/photos", tags=["photos"], response_model=responses.Page[responses.Photo])
+@router.get("/photos", tags=["photos"])
 async def list_photos(
     service: ServiceDep, cursor: requests.Cursor = None, limit: requests.Limit = 100
 ) -> Page[GalleryPhoto]:
@@ -29,7 +30,7 @@ async def list_photos(
     return pagination.page(results, limit, "photos", lambda photo: (photo.photo,))
 
 
-@router.post("/photos", tags=["photos"], status_code=202, response_model=responses.Progress, responses=UPLOAD)
+@router.post("/photos", tags=["photos"], status_code=202, responses=UPLOAD)
 async def enroll_photos(
     service: ServiceDep, response: Response, files: requests.Photos, previous_job: requests.PreviousJob = None
 ) -> Progress:
@@ -45,18 +46,18 @@ async def enroll_photos(
             paths = await store(uploads, service.allowed_paths.uploads, limits, skipped=collected)
             if not paths:
                 first = f"{skipped[0].name}: {skipped[0].reason}"
-                raise HttpProblem(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "not-a-photo", first)
-            return _accepted(response, service.jobs.begin(paths, skipped, previous_job))
+                raise HttpProblem(415, "not-a-photo", first)
+            return _accepted(response, service.jobs.begin(Work(paths), skipped, previous_job))
 
 
-@router.post("/photos/folder", tags=["photos"], status_code=202, response_model=responses.Progress, responses=EDIT)
+@router.post("/photos/folder", tags=["photos"], status_code=202, responses=EDIT)
 async def enroll_folder(service: ServiceDep, response: Response, body: requests.EnrollFolderRequest) -> Progress:
     """Enroll all photos of a folder on the server. They stay in their folder."""
     folder = service.allowed_paths.resolve_user_path(body.folder)
-    return _accepted(response, service.jobs.submit([folder]))
+    return _accepted(response, service.jobs.submit(Work([folder])))
 
 
-@router.post("/photos/redetect", tags=["photos"], status_code=202, response_model=responses.Progress, responses=WRITE)
+@router.post("/photos/redetect", tags=["photos"], status_code=202, responses=WRITE)
 async def redetect(service: ServiceDep, response: Response, body: requests.RedetectRequest) -> Progress:
     """Look again at the photos in which no face was found; with another detector at all photos.
 
@@ -65,7 +66,7 @@ async def redetect(service: ServiceDep, response: Response, body: requests.Redet
     return _accepted(response, service.jobs.submit_redetection(body.detector))
 
 
-@router.get("/photos/{photo}", tags=["photos"], response_model=responses.Photo, responses=MISSING)
+@router.get("/photos/{photo}", tags=["photos"], responses=MISSING)
 async def get_photo(service: ServiceDep, photo: requests.PathNumber) -> GalleryPhoto:
     """Get a photo with its faces."""
     return await service.executor.read(Gallery.photo, photo)
@@ -85,9 +86,7 @@ async def get_photo_image(
     return images.image_response(await service.thumbnails.photo(path, known_photo.sha256, side), known)
 
 
-@router.post(
-    "/photos/{photo}/faces", tags=["manual faces"], status_code=201, response_model=responses.NewFace, responses=EDIT
-)
+@router.post("/photos/{photo}/faces", tags=["manual faces"], status_code=201, responses=EDIT)
 async def add_face(
     service: ServiceDep, response: Response, photo: requests.PathNumber, body: requests.NewFaceRequest
 ) -> AdditionResult:
@@ -103,7 +102,7 @@ async def add_face(
     return AdditionResult(face)
 
 
-@router.get("/jobs", tags=["photos"], response_model=list[responses.Progress])
+@router.get("/jobs", tags=["photos"])
 async def list_jobs(service: ServiceDep) -> list[Progress]:
     """List the last 50 jobs, newest first."""
     return service.jobs.all()
@@ -116,17 +115,17 @@ async def _job(service: ServiceDep, number: str) -> Progress:
 Job = Annotated[Progress, Depends(_job)]
 
 
-@router.get("/jobs/{number}", tags=["photos"], response_model=responses.Progress, responses=MISSING)
+@router.get("/jobs/{number}", tags=["photos"], responses=MISSING)
 async def get_job(job: Job) -> Progress:
     """Get the progress of a job."""
     return job
 
 
 @router.get("/jobs/{number}/events", tags=["photos"], response_class=EventSourceResponse, responses=MISSING)
-async def watch_job(service: ServiceDep, job: Job) -> AsyncIterator[responses.Progress]:
+async def watch_job(service: ServiceDep, job: Job) -> AsyncIterator[Progress]:
     """Watch a job: its progress at each change, as server-sent events, until it ends."""
     async for progress in service.jobs.watch(job.number):
-        yield responses.Progress.model_validate(progress)
+        yield progress
 
 
 def _accepted(response: Response, progress: Progress) -> Progress:

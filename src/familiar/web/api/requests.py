@@ -7,8 +7,9 @@ from fastapi import Path as InPath
 from pydantic import Field, model_validator
 
 from familiar.core.field_types import LARGEST_NUMBER
+from familiar.core.gallery_types import Batch, Question
 from familiar.web.api.models import WHOLE_NUMBER, RequestBody, RequestNumber
-from familiar.web.api.responses import ReviewBatch, ReviewQuestion
+from familiar.web.api.shared_types import api_type
 
 _MAX_COORDINATE_PX = 1_000_000.0
 _TIME = r"^[0-9]{4}(-[0-9]{2}(-[0-9]{2}(T[0-9]{2}(:[0-9]{2}(:[0-9]{2})?)?)?)?)?$"
@@ -16,10 +17,7 @@ _TIME = r"^[0-9]{4}(-[0-9]{2}(-[0-9]{2}(T[0-9]{2}(:[0-9]{2}(:[0-9]{2})?)?)?)?)?$
 PathNumber = Annotated[int, InPath(ge=1, le=LARGEST_NUMBER, examples=[17])]
 Cursor = Annotated[
     str | None,
-    Query(
-        max_length=300,
-        description="Pagination cursor from the previous page's `next`; omit for the first page.",
-    ),
+    Query(max_length=300, description="Pagination cursor from the previous page's `next`; omit for the first page."),
 ]
 Limit = Annotated[int, Query(ge=1, le=500, description="Maximum number of results.")]
 Species = Annotated[str | None, Query(max_length=100, description="Only of this species.", examples=["cat"])]
@@ -30,8 +28,7 @@ Side = Annotated[
     ),
 ]
 Photos = Annotated[
-    list[UploadFile],
-    File(min_length=1, description="Photo files; their format is detected from their content."),
+    list[UploadFile], File(min_length=1, description="Photo files; their format is detected from their content.")
 ]
 Photo = Annotated[UploadFile, File(description="A photo file; its format is detected from its content.")]
 
@@ -125,14 +122,18 @@ class ClusterRequest(RequestBody):
     """Cluster again all faces that are neither named nor confirmed."""
 
 
+ReviewQuestion = api_type(Question, RequestBody)
+ReviewBatch = api_type(Batch, RequestBody)
+
+
 class AnswerRequest(RequestBody):
-    question: ReviewQuestion
+    question: ReviewQuestion  # pyright: ignore[reportInvalidTypeForm] - a class made from a shared type
     """The question as returned by `list_questions`."""
     same: bool
 
 
 class BatchAnswerRequest(RequestBody):
-    batch: ReviewBatch
+    batch: ReviewBatch  # pyright: ignore[reportInvalidTypeForm]
     """The batch as returned by `list_batches`."""
     same: list[RequestNumber] = Field(max_length=100)
     """Those of its faces that show the individual; the others do not."""

@@ -1,7 +1,7 @@
 """Pages and API under a path such as /photos, behind a proxy that has other things beside them.
 
 Within the application every path is as without a proxy. This module removes the path from requests, if the proxy left
-it there, and adds it to what the answers lead to: links, redirects, cookies.
+it there, and adds it to what the answers lead to: links and redirects.
 """
 
 import re
@@ -11,7 +11,7 @@ from starlette.datastructures import Headers
 from starlette.routing import BaseRoute, Match
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from familiar.web.middleware.rate import client_key
+from familiar.web.middleware.client_address import THIS_MACHINE, client_address
 from familiar.web.settings import ROOT_PATH
 
 STATE_KEY = "root_path"  # of scope["state"]
@@ -76,14 +76,12 @@ def with_root_path(html: str, scope: Scope) -> str:
 def _forwarded_prefix(scope: Scope) -> str:
     """Return X-Forwarded-Prefix, if it is a path, and was sent from this machine: others could be anybody."""
     prefix = Headers(scope=scope).get("x-forwarded-prefix", "").rstrip("/")
-    return prefix if client_key(scope) == "this machine" and ROOT_PATH.fullmatch(prefix) else ""
+    return prefix if client_address(scope) == THIS_MACHINE and ROOT_PATH.fullmatch(prefix) else ""
 
 
 def _header_with_root(name: bytes, value: bytes, root: bytes) -> bytes:
     if name in (b"location", b"hx-push-url") and value.startswith(b"/"):
         return root + value
-    if name == b"set-cookie" and not value.startswith(b"__Host-"):  # these have no other path than /
-        return value.replace(b"; Path=/;", b"; Path=" + root + b";")
     if name == b"clear-site-data":
         return b'"cache"'  # the storage is shared with what else is on this host
     return value

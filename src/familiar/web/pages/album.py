@@ -4,7 +4,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Form, Query, Request
+from fastapi import APIRouter, Form, Query
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
 from familiar.core.gallery_types import Progress
@@ -13,8 +13,9 @@ from familiar.detection.detector import looked_for, not_looked_for
 from familiar.detection.heads import PETS
 from familiar.gallery import Gallery
 from familiar.web.api.requests import DetectorName
+from familiar.web.enrollment_job import Work
 from familiar.web.pages.assignment_forms import SpeciesQuery
-from familiar.web.pages.render import render_page
+from familiar.web.pages.render import PageDep
 from familiar.web.service import Service, ServiceDep
 
 PHOTOS = 120  # on a page: divides by 2, 3, 4, 5, 6 and 8 columns
@@ -29,41 +30,37 @@ router = APIRouter()
 
 
 @router.get("/")
-async def start(request: Request, service: ServiceDep) -> Response:
+async def start(page: PageDep) -> Response:
     """Show the album, or lead to the lost pets where these come first."""
-    return RedirectResponse("/desk", 303) if service.settings.desk else await album(request, service)
+    return RedirectResponse("/desk", 303) if page.service.settings.desk else await album(page)
 
 
 @router.get("/album")
 async def album(
-    request: Request,
-    service: ServiceDep,
-    before: Annotated[int, Query(ge=1, le=LARGEST)] = LARGEST,
-    species: SpeciesQuery = None,
+    page: PageDep, before: Annotated[int, Query(ge=1, le=LARGEST)] = LARGEST, species: SpeciesQuery = None
 ) -> HTMLResponse:
     """Show the newest photos, or those that were enrolled before the photo `before`; of one species or of all."""
-    paths, jobs = service.allowed_paths, service.jobs.all()
-    newest_photos = await service.executor.read(Gallery.photos, before=before, species=species, limit=PHOTOS + 1)
-    return await render_page(
-        request,
-        service,
+    paths, jobs = page.service.allowed_paths, page.service.jobs.all()
+
+    def read(gallery: Gallery) -> dict[str, Any]:
+        newest_photos = gallery.photos(before=before, species=species, limit=PHOTOS + 1)
+        return {
+            "photos": newest_photos[:PHOTOS],
+            "older": newest_photos[PHOTOS - 1].photo if len(newest_photos) > PHOTOS else None,
+            "photos_of": {each: gallery.counts(species=each).photos for each in gallery.species()},
+            "new_faces": _count_new_faces(gallery, jobs[0]) if jobs else None,
+        }
+
+    return await page.render(
         "album.html",
-        photos=newest_photos[:PHOTOS],
-        older=newest_photos[PHOTOS - 1].photo if len(newest_photos) > PHOTOS else None,
+        read,
         newest=before == LARGEST,
         species=species,
-        photos_of=await service.executor.read(_count_photos),
         jobs=jobs,
-        new_faces=await service.executor.read(_count_new_faces, jobs[0]) if jobs else None,
         roots=[folder for folder in paths.folders if not folder.is_relative_to(paths.uploads)],
-        can_add=service.inference.has_model and not service.settings.read_only,
-        search=await describe_search(service),
+        can_add=page.service.inference.has_model and not page.service.settings.read_only,
+        search=await describe_search(page.service),
     )
-
-
-def _count_photos(gallery: Gallery) -> dict[str, int]:
-    with gallery.read():
-        return {species: gallery.counts(species=species).photos for species in gallery.species()}
 
 
 @dataclass(frozen=True)
@@ -118,14 +115,14 @@ async def describe_search(service: Service) -> dict[str, Any] | None:
 @router.post("/album/folder")
 async def folder(service: ServiceDep, folder: Annotated[str, Form(max_length=4096)]) -> RedirectResponse:
     """Enroll the photos of a folder on the server."""
-    service.jobs.submit([service.allowed_paths.resolve_user_path(folder.strip())])
+    service.jobs.submit(Work([service.allowed_paths.resolve_user_path(folder.strip())]))
     return RedirectResponse("/album", 303)
 
 
 @router.post("/album/models")
 async def add_models(service: ServiceDep) -> RedirectResponse:
     """Add the models that the album lacks for cats, dogs or people, and look again at all photos."""
-    service.jobs.submit_models(await service.executor.read(Gallery.models_to_find_more))
+    service.jobs.submit(Work(models=await service.executor.read(Gallery.models_to_find_more)))
     return RedirectResponse("/album", 303)
 
 

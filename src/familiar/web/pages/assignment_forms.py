@@ -3,29 +3,22 @@
 from collections.abc import Sequence
 from typing import Annotated
 
-from fastapi import Depends, Form, Query
+from fastapi import Form, Query
 from pydantic import Field
 
 from familiar.core.errors import Contradiction, NotInGallery
 from familiar.core.gallery_types import CorrectionResult, GalleryFace
 from familiar.core.names import unify_spelling
-from familiar.gallery import STATE_PATTERN, Gallery, IdentityState
+from familiar.gallery import Gallery, IdentityState
 
 Number = Annotated[int, Field(ge=1, lt=2**63)]  # of a face, a photo or an individual; SQLite's range
 Name = Annotated[str, Field(max_length=200)]
-StateText = Annotated[str, Field(pattern=STATE_PATTERN)]
+NameField = Annotated[Name, Form()]
+NumberField = Annotated[Number, Form()]
+FacesField = Annotated[list[Number], Form(max_length=300)]
+SpeciesField = Annotated[str, Form(max_length=200)]
+Position = Annotated[int, Query(ge=0, lt=2**63)]
 SpeciesQuery = Annotated[str | None, Query(max_length=200)]
-MAX_STATES = 600  # of a page: more than it has tiles
-
-
-async def states_from_form(
-    state: Annotated[list[StateText] | None, Form(max_length=MAX_STATES)] = None,
-) -> list[IdentityState]:
-    """Return what the form's page showed of the individuals; nothing if a program without a page sent the form."""
-    return [IdentityState.parse(text) for text in state or ()]
-
-
-StatesDep = Annotated[list[IdentityState], Depends(states_from_form)]
 
 
 def find_by_name(gallery: Gallery, name: str) -> int | None:

@@ -3,15 +3,14 @@
 from dataclasses import dataclass
 from typing import Annotated
 
-from fastapi import APIRouter, File, Request, UploadFile
+from fastapi import APIRouter, File, UploadFile
 from fastapi.responses import HTMLResponse
 
 from familiar.core.calibration import Calibration
 from familiar.core.recognition_types import VerificationResult
 from familiar.gallery import Gallery
 from familiar.web.pages.crops import as_data_url
-from familiar.web.pages.render import render_page
-from familiar.web.service import ServiceDep
+from familiar.web.pages.render import PageDep
 from familiar.web.uploads import receive
 
 SCALE_LEFT = -0.2  # similarity; different individuals are at about 0, and values further left mean the same
@@ -53,24 +52,21 @@ class Comparison:
 
 
 @router.get("/compare")
-async def show_form(request: Request, service: ServiceDep) -> HTMLResponse:
-    return await render_page(request, service, "compare.html", comparison=None)
+async def show_form(page: PageDep) -> HTMLResponse:
+    return await page.render("compare.html", comparison=None)
 
 
 @router.post("/compare")
 async def compare(
-    request: Request,
-    service: ServiceDep,
-    first: Annotated[UploadFile, File()],
-    second: Annotated[UploadFile, File()],
+    page: PageDep, first: Annotated[UploadFile, File()], second: Annotated[UploadFile, File()]
 ) -> HTMLResponse:
     """Compare the best faces of two photos. Raises NoFaceFound, UnreadablePhoto, HttpProblem."""
-    async with receive([first, second], service.settings.limits) as uploads:
-        first_face, second_face = await service.inference.best_faces(uploads)
+    async with receive([first, second], page.service.settings.limits) as uploads:
+        first_face, second_face = await page.service.inference.best_faces(uploads)
     assert first_face.embedding is not None, "the best face is embedded"
     assert second_face.embedding is not None, "the best face is embedded"
-    means = await service.read_in_model_space(Gallery.calibration_for, first_face.embedding)
-    result = await service.read_in_model_space(Gallery.compare, first_face.embedding, second_face.embedding)
+    means = await page.service.read_in_model_space(Gallery.calibration_for, first_face.embedding)
+    result = await page.service.read_in_model_space(Gallery.compare, first_face.embedding, second_face.embedding)
     comparison = Comparison(
         result,
         means,
@@ -79,16 +75,12 @@ async def compare(
         threshold_marks(means),
         Mark("similarity", result.similarity, _scale_position(result.similarity)),
     )
-    return await render_page(request, service, "compare.html", comparison=comparison)
+    return await page.render("compare.html", comparison=comparison)
 
 
 def threshold_marks(means: Calibration) -> tuple[Mark, ...]:
     """Return the three thresholds, from left to right."""
-    named = (
-        ("high recall", means.high_recall),
-        ("balanced", means.balanced),
-        ("high precision", means.high_precision),
-    )
+    named = (("high recall", means.high_recall), ("balanced", means.balanced), ("high precision", means.high_precision))
     return tuple(Mark(name, each.similarity, _scale_position(each.similarity)) for name, each in named)
 
 

@@ -1,11 +1,10 @@
 """The desk of lost and found pets: found pets with their best candidates, the register, and entering a pet."""
 
 import logging
-from dataclasses import dataclass
-from http import HTTPStatus
-from typing import Annotated, Literal
+from dataclasses import dataclass, replace
+from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, File, Form, Request, UploadFile
+from fastapi import APIRouter, Depends, File, Form, UploadFile
 from fastapi.responses import HTMLResponse, RedirectResponse
 
 from familiar.core.errors import FamiliarError, IndexUnavailable, NoFaceFound
@@ -16,9 +15,9 @@ from familiar.gallery import Gallery
 from familiar.integrations.lost_pets.candidates import Candidate, rank_candidates
 from familiar.integrations.lost_pets.register import enter_pet
 from familiar.integrations.lost_pets.reports import MAX_CHARACTERS, Pet, Report, Status, list_pets
-from familiar.web.pages.assignment_forms import Name
-from familiar.web.pages.flash import read_flash, url_with_flash
-from familiar.web.pages.render import render_page
+from familiar.web.pages.assignment_forms import NameField
+from familiar.web.pages.flash import url_with_flash
+from familiar.web.pages.render import PageDep
 from familiar.web.service import Service, ServiceDep
 from familiar.web.uploads import BadUpload, receive, store
 
@@ -33,6 +32,21 @@ TextField = Annotated[str, Form(max_length=MAX_CHARACTERS)]
 ContactField = Annotated[str | None, Form(max_length=MAX_CHARACTERS)]
 
 
+async def report_from_form(
+    status: Annotated[Literal["lost", "found", "home"], Form()],
+    species: TextField = "",
+    location: Annotated[str, Form(alias="place", max_length=MAX_CHARACTERS)] = "",
+    reported_on: Annotated[str, Form(alias="date", max_length=10)] = "",
+    contact: ContactField = None,
+    note: TextField = "",
+) -> Report:
+    """Return the report of a form's fields."""
+    return Report(status, species, location, reported_on, contact or "", note)
+
+
+ReportDep = Annotated[Report, Depends(report_from_form)]
+
+
 @dataclass(frozen=True)
 class DeskRow:
     """A found pet, and the lost pet that it is most likely to be, if there is one."""
@@ -42,55 +56,35 @@ class DeskRow:
 
 
 @router.get("/desk")
-async def desk(request: Request, service: ServiceDep) -> HTMLResponse:
+async def desk(page: PageDep) -> HTMLResponse:
     """Show the found pets whose owners are looked for, the latest first."""
 
-    def read(gallery: Gallery) -> tuple[list[DeskRow], int, object]:
-        with gallery.read():
-            pets = sorted(list_pets(gallery, "found"), key=lambda pet: (pet.report.reported_on, pet.identity))
-            rows = [
-                DeskRow(pet, _best_candidate(gallery, pet) if index < MAX_RANKED else None)
-                for index, pet in enumerate(reversed(pets))
-            ]
-            return rows, len(list_pets(gallery, "lost")), read_flash(gallery, request.query_params)
+    def read(gallery: Gallery) -> dict[str, Any]:
+        pets = sorted(list_pets(gallery, "found"), key=lambda pet: (pet.report.reported_on, pet.identity))
+        rows = [
+            DeskRow(pet, _best_candidate(gallery, pet) if index < MAX_RANKED else None)
+            for index, pet in enumerate(reversed(pets))
+        ]
+        return {"rows": rows, "lost": len(list_pets(gallery, "lost"))}
 
-    rows, lost, flash = await service.executor.read(read)
-    return await render_page(
-        request,
-        service,
-        "desk.html",
-        rows=rows,
-        lost=lost,
-        flash=flash,
-        shows_contact=shows_contact(service),
-    )
+    return await page.render("desk.html", read, shows_contact=shows_contact(page.service))
 
 
 @router.get("/desk/register")
-async def register(
-    request: Request, service: ServiceDep, status: Literal["lost", "found", "home"] = "lost", start: int = 0
-) -> HTMLResponse:
+async def register(page: PageDep, status: Literal["lost", "found", "home"] = "lost", start: int = 0) -> HTMLResponse:
     """Show the register: the pets of a status, with their fields, and the form for a new one."""
-
-    def read(gallery: Gallery) -> tuple[dict[Status, list[Pet]], object]:
-        with gallery.read():
-            pets: dict[Status, list[Pet]] = {each: list_pets(gallery, each) for each in ("lost", "found", "home")}
-            return pets, read_flash(gallery, request.query_params)
-
-    pets, flash = await service.executor.read(read)
     start = max(0, start)
-    return await render_page(
-        request,
-        service,
-        "desk_register.html",
-        tab=status,
-        pets=pets[status][start : start + PETS],
-        numbers={each: len(listed) for each, listed in pets.items()},
-        start=start,
-        more=start + PETS if len(pets[status]) > start + PETS else None,
-        flash=flash,
-        shows_contact=shows_contact(service),
-    )
+
+    def read(gallery: Gallery) -> dict[str, Any]:
+        pets: dict[Status, list[Pet]] = {each: list_pets(gallery, each) for each in ("lost", "found", "home")}
+        return {
+            "pets": pets[status][start : start + PETS],
+            "numbers": {each: len(listed) for each, listed in pets.items()},
+            "more": start + PETS if len(pets[status]) > start + PETS else None,
+        }
+
+    shown = {"tab": status, "start": start, "shows_contact": shows_contact(page.service)}
+    return await page.render("desk_register.html", read, **shown)
 
 
 @router.post("/desk/pets")
@@ -98,15 +92,11 @@ async def enter(
     service: ServiceDep,
     photos: PhotosField,
     status: Annotated[Literal["lost", "found"], Form()],
-    name: Annotated[Name, Form()] = "",
-    species: TextField = "",
-    location: Annotated[str, Form(alias="place", max_length=MAX_CHARACTERS)] = "",
-    reported_on: Annotated[str, Form(alias="date", max_length=10)] = "",
-    contact: ContactField = None,
-    note: TextField = "",
+    report: ReportDep,
+    name: NameField = "",
 ) -> RedirectResponse:
     """Enter a lost or found pet with its photos, and redirect to its candidates."""
-    report = Report(status, species, location, reported_on, contact or "", note)
+    report = replace(report, status=status)
     photo_numbers, left_out = await enroll_uploads(service, photos)
 
     def write(gallery: Gallery) -> int:
@@ -140,9 +130,7 @@ async def enroll_uploads(service: Service, files: list[UploadFile]) -> tuple[lis
             if errors:
                 raise errors[0]
             if too_large:
-                raise BadUpload(
-                    HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "too-large", f"{too_large[0].name}: {too_large[0].reason}"
-                )
+                raise BadUpload(413, "too-large", f"{too_large[0].name}: {too_large[0].reason}")
             raise NoFaceFound(
                 f"no {looked_for(detector)} was found on these photos; take some on which it is larger, upright and "
                 "turned to the camera"

@@ -3,34 +3,27 @@
 from dataclasses import dataclass, replace
 from datetime import date
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any
 from urllib.parse import urlencode
 
-from fastapi import APIRouter, Depends, Form, Query, Request
+from fastapi import APIRouter, Depends, Query
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
 from familiar.core.errors import NotInGallery, UnreadablePhoto
 from familiar.core.gallery_types import GalleryFace, GalleryPhoto
-from familiar.gallery import Gallery, IdentityState
+from familiar.gallery import Gallery
 from familiar.integrations.lost_pets import register
-from familiar.integrations.lost_pets.candidates import (
-    OPPOSITE,
-    Candidate,
-    PetFilter,
-    Ranking,
-    compare_pets,
-    rank_candidates,
-)
+from familiar.integrations.lost_pets.candidates import OPPOSITE, Candidate, PetFilter, compare_pets, rank_candidates
 from familiar.integrations.lost_pets.printable_page import PRINTED_SIDE_PX, PageCandidate, printable_page
-from familiar.integrations.lost_pets.reports import MAX_CHARACTERS, Pet, Report, find_pet
+from familiar.integrations.lost_pets.reports import MAX_CHARACTERS, Pet, find_pet
 from familiar.web.errors import HttpProblem
+from familiar.web.middleware.access import local_path
 from familiar.web.middleware.headers import CSP_HEADER, SANDBOX_POLICY
-from familiar.web.middleware.login import local_path
-from familiar.web.pages.assignment_forms import Name, Number, StatesDep
-from familiar.web.pages.desk import ContactField, PhotosField, TextField, enroll_uploads, shows_contact
-from familiar.web.pages.flash import FlashMessage, current_url, read_flash, url_after_change, url_with_flash
-from familiar.web.pages.render import render_page
-from familiar.web.pages.shared_photo import SamePhoto, write_or_ask
+from familiar.web.pages.assignment_forms import NameField, Number, NumberField
+from familiar.web.pages.desk import ContactField, PhotosField, ReportDep, enroll_uploads, shows_contact
+from familiar.web.pages.edits import EditDep
+from familiar.web.pages.flash import url_after_change, url_with_flash
+from familiar.web.pages.render import PageDep
 from familiar.web.service import Service, ServiceDep
 
 CANDIDATES = 10  # on a page
@@ -38,7 +31,6 @@ MAX_CANDIDATES = 200
 
 router = APIRouter()
 TextQuery = Annotated[str, Query(max_length=MAX_CHARACTERS)]
-Back = Annotated[str, Form()]
 
 
 @dataclass(frozen=True)
@@ -79,120 +71,87 @@ FilterDep = Annotated[DeskFilter, Depends(_filter_of_query)]
 
 @router.get("/desk/{identity:int}")
 async def pet_page(
-    request: Request,
-    service: ServiceDep,
-    identity: Number,
-    only: FilterDep,
-    k: Annotated[int, Query(ge=1, le=MAX_CANDIDATES)] = CANDIDATES,
+    page: PageDep, identity: Number, only: FilterDep, k: Annotated[int, Query(ge=1, le=MAX_CANDIDATES)] = CANDIDATES
 ) -> Response:
     """Show the pets that this one may be, the most similar first."""
 
-    def read(gallery: Gallery) -> tuple[Pet, Ranking | None, dict[int, IdentityState], FlashMessage | None]:
-        with gallery.read():
-            pet = find_pet(gallery, identity)
-            is_open = pet.report.status in OPPOSITE and pet.faces > 0
-            ranking = rank_candidates(gallery, identity, k, only=only.for_pet(pet)) if is_open else None
-            others = () if ranking is None else (candidate.pet.identity for candidate in ranking.candidates)
-            states = gallery.states((identity, *others))
-            return pet, ranking, states, read_flash(gallery, request.query_params)
+    def read(gallery: Gallery) -> dict[str, Any]:
+        pet = find_pet(gallery, identity)
+        is_open = pet.report.status in OPPOSITE and pet.faces > 0
+        ranking = rank_candidates(gallery, identity, k, only=only.for_pet(pet)) if is_open else None
+        others = () if ranking is None else (candidate.pet.identity for candidate in ranking.candidates)
+        has_more = ranking is not None and ranking.compared > k < MAX_CANDIDATES
+        more = f"/desk/{identity}?{only.query}&k={min(2 * k, MAX_CANDIDATES)}".replace("?&", "?")
+        return {
+            "pet": pet,
+            "ranking": ranking,
+            "states": gallery.states((identity, *others)),
+            "only": only.for_pet(pet),
+            "more": more if has_more else None,
+        }
 
     try:
-        pet, ranking, states, flash = await service.executor.read(read)
+        shown = {"filter_query": only.query, "shows_contact": shows_contact(page.service)}
+        return await page.render("desk_pet.html", read, **shown)
     except NotInGallery:
-        if "done" not in request.query_params:
+        if "done" not in page.request.query_params:
             raise
-        return RedirectResponse(f"/desk?{request.url.query}", 303)  # the last change, or its undo, removed this pet
-    more = None
-    if ranking is not None and ranking.compared > k < MAX_CANDIDATES:
-        more = f"/desk/{identity}?{only.query}&k={min(2 * k, MAX_CANDIDATES)}".replace("?&", "?")
-    return await render_page(
-        request,
-        service,
-        "desk_pet.html",
-        pet=pet,
-        ranking=ranking,
-        states=states,
-        only=only.for_pet(pet),
-        filter_query=only.query,
-        more=more,
-        flash=flash,
-        current_url=current_url(request),
-        shows_contact=shows_contact(service),
-    )
+        return RedirectResponse(
+            f"/desk?{page.request.url.query}", 303
+        )  # the last change, or its undo, removed this pet
 
 
 @router.post("/desk/{identity:int}/not")
-async def dismiss(
-    service: ServiceDep, identity: Number, candidate: Annotated[Number, Form()], states: StatesDep, back: Back = ""
-) -> RedirectResponse:
+async def dismiss(edit: EditDep, identity: Number, candidate: NumberField) -> Response:
     """Remember that the pet is not this candidate."""
 
     def write(gallery: Gallery) -> str:
-        gallery.check_states(states)
+        gallery.check_states(edit.states)
         register.dismiss(gallery, identity, candidate)
-        return url_after_change(gallery, _path(identity, back), "dismissed", identity=candidate)
+        return url_after_change(gallery, local_path(edit.back, f"/desk/{identity}"), "dismissed", identity=candidate)
 
-    return RedirectResponse(await service.executor.write_locked(write), 303)
+    return await edit.write(write)
 
 
 @router.post("/desk/{identity:int}/again")
-async def reconsider(
-    service: ServiceDep, identity: Number, candidate: Annotated[Number, Form()], back: Back = ""
-) -> RedirectResponse:
+async def reconsider(edit: EditDep, identity: Number, candidate: NumberField) -> Response:
     """Show a candidate again that was marked as not the pet."""
 
     def write(gallery: Gallery) -> str:
         register.reconsider(gallery, identity, candidate)
-        return url_after_change(gallery, _path(identity, back), "shown-again", identity=candidate)
+        return url_after_change(gallery, local_path(edit.back, f"/desk/{identity}"), "shown-again", identity=candidate)
 
-    return RedirectResponse(await service.executor.write_locked(write), 303)
+    return await edit.write(write)
 
 
 @router.post("/desk/{identity:int}/reunite")
-async def reunite(
-    request: Request,
-    service: ServiceDep,
-    identity: Number,
-    candidate: Annotated[Number, Form()],
-    states: StatesDep,
-    same_photo: SamePhoto = False,
-) -> Response:
+async def reunite(edit: EditDep, identity: Number, candidate: NumberField) -> Response:
     """Record that the pet is this candidate: both become one, which is home."""
 
     def write(gallery: Gallery) -> str:
-        gallery.check_states(states, attributes=True)
+        gallery.check_states(edit.states, attributes=True)
         is_found = find_pet(gallery, identity).report.status == "found"
         lost, found_pet = (candidate, identity) if is_found else (identity, candidate)
-        register.reunite(gallery, lost, found_pet, same_photo=same_photo)
+        register.reunite(gallery, lost, found_pet, same_photo=edit.same_photo)
         return url_after_change(gallery, "/desk", "reunited", identity=lost)
 
-    return await write_or_ask(request, service, write)
+    return await edit.write(write)
 
 
 @router.post("/desk/{identity:int}/report")
-async def edit(
-    service: ServiceDep,
-    identity: Number,
-    status: Annotated[Literal["lost", "found", "home"], Form()],
-    states: StatesDep,
-    name: Annotated[Name, Form()] = "",
-    species: TextField = "",
-    location: Annotated[str, Form(alias="place", max_length=MAX_CHARACTERS)] = "",
-    reported_on: Annotated[str, Form(alias="date", max_length=10)] = "",
-    contact: ContactField = None,
-    note: TextField = "",
-) -> RedirectResponse:
+async def edit_report(
+    edit: EditDep, identity: Number, report: ReportDep, name: NameField = "", contact: ContactField = None
+) -> Response:
     """Change the pet's report and name. A contact that the form does not show stays."""
-    report = Report(status, species, location, reported_on, contact or "", note)
 
     def write(gallery: Gallery) -> str:
-        gallery.check_states(states, faces=False, attributes=True)  # or it would replace an entry that nobody saw
+        gallery.check_states(edit.states, faces=False, attributes=True)  # or it would replace an entry that nobody saw
         previous = find_pet(gallery, identity).report
         changed = replace(report, contact=previous.contact) if contact is None else report
         register.edit_pet(gallery, identity, name, changed)
         return url_after_change(gallery, f"/desk/{identity}", "report-saved", identity=identity)
 
-    return RedirectResponse(await service.executor.write_locked(write), 303)
+    return await edit.write(write)
 
 
 @router.post("/desk/{identity:int}/photos")
@@ -242,7 +201,3 @@ async def _picture(service: Service, face: GalleryFace, photo: GalleryPhoto) -> 
     except (UnreadablePhoto, HttpProblem):
         return None
     return thumbnail.content
-
-
-def _path(identity: int, back: str) -> str:
-    return local_path(back, f"/desk/{identity}")

@@ -17,7 +17,7 @@ from familiar.gallery import Gallery
 from familiar.web.allowed_paths import AllowedPaths
 from familiar.web.errors import HttpProblem
 from familiar.web.pages.assignment_forms import Number
-from familiar.web.pages.render import display_name
+from familiar.web.pages.flash import display_name
 from familiar.web.service import ServiceDep
 from familiar.web.uploads import photo_name
 

@@ -2,14 +2,12 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
 from fastapi import Request
 
 from familiar.core.plural import pluralize
 from familiar.gallery import Gallery
-from familiar.web.pages.render import display_name
 
 _KEYS = ("done", "count", "propagated", "left_out", "individual", "decision")
 _MAX_DIGITS = 18  # fewer than SQLite's largest number has
@@ -61,7 +59,7 @@ class FlashMessage:
     unassigned: bool
 
 
-def url_after_change(gallery: Gallery, path: str, done: str, **values: Any) -> str:
+def url_after_change(gallery: Gallery, path: str, done: str, **values: int | None) -> str:
     """Add a flash message about a change to a local URL, and which decision it was, for the undo button.
 
     Call it in the transaction of the change.
@@ -74,30 +72,19 @@ def url_after_change(gallery: Gallery, path: str, done: str, **values: Any) -> s
     return url_with_flash(path, done, **values, decision=last[0].number if last else None)
 
 
-def url_with_flash(
-    path: str,
-    done: str,
-    *,
-    count: int = 0,
-    propagated: int = 0,
-    left_out: int = 0,
-    identity: int | None = None,
-    decision: int | None = None,
-) -> str:
+def url_with_flash(path: str, done: str, **values: int | None) -> str:
     """Add a flash message to a local URL, replacing the one that it has.
+
+    Args:
+        path: the URL.
+        done: a key of the sentences.
+        values: numbers: `count`, `propagated`, `left_out`, `identity` or `decision`; 0 and None are left out.
 
     >>> url_with_flash("/individuals?tab=named&done=merged&individual=3", "split", count=2, identity=7)
     '/individuals?tab=named&done=split&count=2&individual=7'
     """
-    values = {
-        "done": done or None,
-        "count": count or None,
-        "propagated": propagated or None,
-        "left_out": left_out or None,
-        "individual": identity,
-        "decision": decision,
-    }
-    return _replace_flash(path, {key: str(value) for key, value in values.items() if value is not None})
+    numbers = {key.replace("identity", "individual"): str(value) for key, value in values.items() if value}
+    return _replace_flash(path, ({"done": done} if done else {}) | numbers)
 
 
 def current_url(request: Request) -> str:
@@ -121,6 +108,11 @@ def read_flash(gallery: Gallery, query: Mapping[str, str]) -> FlashMessage | Non
         parse_number(query.get("left_out")) or 0,
         query["done"] == "rejected",
     )
+
+
+def display_name(identity: int, name: str | None) -> str:
+    """Return how an individual is shown on a page: its name, else its number."""
+    return name or f"#{identity}"
 
 
 def _replace_flash(url: str, values: Mapping[str, str]) -> str:

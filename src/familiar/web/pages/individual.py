@@ -1,72 +1,66 @@
 """The page of one individual: its faces, the least fitting first, and their corrections."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Form, Query, Request
+from fastapi import APIRouter, Form, Query
 from fastapi.responses import JSONResponse, RedirectResponse, Response
 
 from familiar.core.errors import Contradiction, NotInGallery
 from familiar.core.gallery_types import AssignmentConfidence
 from familiar.core.names import unify_spelling
-from familiar.gallery import Gallery, IdentityState
-from familiar.web.middleware.login import local_path
-from familiar.web.pages.assignment_forms import Name, Number, StatesDep, assign_faces, require_existing
-from familiar.web.pages.flash import FlashMessage, current_url, read_flash, url_after_change
-from familiar.web.pages.render import render_page
-from familiar.web.pages.shared_photo import SamePhoto, write_or_ask
+from familiar.gallery import Gallery
+from familiar.web.middleware.access import local_path
+from familiar.web.pages.assignment_forms import (
+    FacesField,
+    NameField,
+    Number,
+    NumberField,
+    Position,
+    assign_faces,
+    require_existing,
+)
+from familiar.web.pages.edits import EditDep
+from familiar.web.pages.flash import url_after_change
+from familiar.web.pages.render import PageDep
 from familiar.web.service import ServiceDep
 
 FACES = 300  # on a page
 DOUBTFUL = 0.5  # below this probability an unconfirmed face probably shows another individual
 
 router = APIRouter()
-Back = Annotated[str | None, Form()]
+Operation = Annotated[Literal["move", "split", "reject", "confirm"], Form()]
 
 
 @router.get("/individuals/{identity:int}")
 async def individual(
-    request: Request,
-    service: ServiceDep,
-    identity: Number,
-    order: Literal["likely", "doubtful"] = "doubtful",
-    start: Annotated[int, Query(ge=0, lt=2**63)] = 0,
+    page: PageDep, identity: Number, order: Literal["likely", "doubtful"] = "doubtful", start: Position = 0
 ) -> Response:
     """Show the individual's faces, the most doubtful or the most likely first."""
 
-    def read(gallery: Gallery) -> tuple[str | None, list[AssignmentConfidence], IdentityState, FlashMessage | None]:
-        with gallery.read():
-            faces, state = gallery.identity_faces(identity), gallery.states([identity])[identity]
-            return gallery.names().get(identity), faces, state, read_flash(gallery, request.query_params)
+    def read(gallery: Gallery) -> dict[str, Any]:
+        faces = gallery.identity_faces(identity)
+        if order == "doubtful":
+            faces.reverse()
+            faces.sort(key=lambda item: item.face.by_user)  # confirmed faces are not doubtful
+        stop = start + FACES
+        return {
+            "name": gallery.names().get(identity),
+            "state": gallery.states([identity])[identity],
+            "faces": faces[start:stop],
+            "total": len(faces),
+            "confirmed": sum(item.face.by_user for item in faces),
+            "doubtful": sum(is_doubtful(item) for item in faces),
+            "more": f"?order={order}&start={stop}" if len(faces) > stop else None,
+        }
 
     try:
-        name, faces, state, flash = await service.executor.read(read)
+        shown = {"identity": identity, "order": order, "start": start, "is_doubtful": is_doubtful}
+        return await page.render("individual.html", read, **shown)
     except NotInGallery:
-        if "done" not in request.query_params:
+        if "done" not in page.request.query_params:
             raise
         # The last change, or its undo, removed this individual.
-        return RedirectResponse(f"/individuals?{request.url.query}", 303)
-    if order == "doubtful":
-        faces.reverse()
-        faces.sort(key=lambda item: item.face.by_user)  # confirmed faces are not doubtful
-    stop = start + FACES
-    return await render_page(
-        request,
-        service,
-        "individual.html",
-        identity=identity,
-        name=name,
-        state=state,
-        faces=faces[start:stop],
-        total=len(faces),
-        confirmed=sum(item.face.by_user for item in faces),
-        doubtful=sum(is_doubtful(item) for item in faces),
-        is_doubtful=is_doubtful,
-        order=order,
-        start=start,
-        more=f"?order={order}&start={stop}" if len(faces) > stop else None,
-        flash=flash,
-        current_url=current_url(request),
-    )
+        return RedirectResponse(f"/individuals?{page.request.url.query}", 303)
 
 
 @router.get("/individuals/{identity:int}/similar")
@@ -85,25 +79,17 @@ async def similar(
 
 @router.post("/individuals/{identity:int}/faces")
 async def correct(
-    request: Request,
-    service: ServiceDep,
-    identity: Number,
-    face: Annotated[list[Number], Form(max_length=FACES)],
-    operation: Annotated[Literal["move", "split", "reject", "confirm"], Form()],
-    states: StatesDep,
-    name: Annotated[Name, Form()] = "",
-    back: Back = None,
-    same_photo: SamePhoto = False,
+    edit: EditDep, identity: Number, face: FacesField, operation: Operation, name: NameField = ""
 ) -> Response:
     """Correct the selected faces of an individual."""
     if operation == "move" and not unify_spelling(name):
         raise Contradiction("enter whom these faces show; to make them a new individual, split them off")
     faces = list(dict.fromkeys(face))
-    path = local_path(back or "", f"/individuals/{identity}")
+    path = local_path(edit.back, f"/individuals/{identity}")
 
     def write(gallery: Gallery) -> str:
         require_existing(gallery, faces=faces)
-        for state in states:
+        for state in edit.states:
             gallery.check_identity_of_faces(faces, state)
         if operation == "confirm":
             gallery.confirm(faces)
@@ -112,7 +98,7 @@ async def correct(
             propagated_faces = gallery.reject(faces, identity).propagated_faces
             values = {"count": len(faces), "propagated": propagated_faces, "identity": identity}
             return url_after_change(gallery, path, "rejected", **values)
-        result = assign_faces(gallery, faces, name, same_photo=same_photo)
+        result = assign_faces(gallery, faces, name, same_photo=edit.same_photo)
         if result.identity == identity:  # the name is that of this individual
             return url_after_change(gallery, path, "confirmed", count=len(faces), propagated=result.propagated_faces)
         done = "moved" if operation == "move" else "split"
@@ -120,27 +106,25 @@ async def correct(
             gallery, path, done, count=len(faces), propagated=result.propagated_faces, identity=result.identity
         )
 
-    return await write_or_ask(request, service, write)
+    return await edit.write(write)
 
 
 @router.post("/individuals/{identity:int}/confirm")
-async def confirm(
-    service: ServiceDep, identity: Number, faces: Annotated[int, Form(ge=1)], states: StatesDep, back: Back = None
-) -> RedirectResponse:
+async def confirm(edit: EditDep, identity: Number, faces: NumberField) -> Response:
     """Confirm all faces of an individual. Contradiction if their number is not `faces`, as the page showed it."""
 
     def confirm_all(gallery: Gallery) -> str:
-        gallery.check_states(states)
+        gallery.check_states(edit.states)
         all_faces = gallery.identity_faces(identity)
         if len(all_faces) != faces:
             raise Contradiction(f"there are {len(all_faces)} faces now, not {faces}; reload the page to check them")
         unconfirmed = [item.face.face for item in all_faces if not item.face.by_user]
         if unconfirmed:
             gallery.confirm(unconfirmed)
-        path = local_path(back or "", f"/individuals/{identity}")
+        path = local_path(edit.back, f"/individuals/{identity}")
         return url_after_change(gallery, path, "confirmed", count=len(unconfirmed))
 
-    return RedirectResponse(await service.executor.write_locked(confirm_all), 303)
+    return await edit.write(confirm_all)
 
 
 def is_doubtful(item: AssignmentConfidence) -> bool:

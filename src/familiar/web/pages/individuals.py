@@ -1,27 +1,29 @@
 """The page of all individuals: tabs of tiles, the unassigned faces, naming and merging."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 from urllib.parse import urlencode
 
-from fastapi import APIRouter, Form, Query, Request
+from fastapi import APIRouter, Form, Query
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
 from familiar.core.errors import Contradiction
 from familiar.core.gallery_types import Counts, GalleryFace, IdentitySummary
-from familiar.gallery import NO_IDENTITY, SUMMARY_FACES, Gallery, IdentityState
-from familiar.web.middleware.login import local_path
+from familiar.gallery import NO_IDENTITY, SUMMARY_FACES, Gallery
+from familiar.web.middleware.access import local_path
 from familiar.web.pages.assignment_forms import (
+    FacesField,
     Name,
+    NameField,
     Number,
+    Position,
     SpeciesQuery,
-    StatesDep,
     assign_faces,
     require_existing,
     set_name,
 )
-from familiar.web.pages.flash import FlashMessage, current_url, read_flash, url_after_change, url_with_flash
-from familiar.web.pages.render import render_page
-from familiar.web.pages.shared_photo import SamePhoto, write_or_ask
+from familiar.web.pages.edits import EditDep
+from familiar.web.pages.flash import current_url, url_after_change, url_with_flash
+from familiar.web.pages.render import PageDep
 from familiar.web.service import ServiceDep
 
 TILES = 500  # on a page
@@ -30,18 +32,12 @@ MAX_MERGED = 100  # at once
 
 router = APIRouter()
 Tab = Literal["named", "unnamed", "unassigned"]
-PositionQuery = Annotated[int, Query(ge=0, lt=2**63)]
-Back = Annotated[str, Form()]
+Identities = Annotated[list[Number], Form(max_length=MAX_MERGED)]
 
 
 @router.get("/individuals")
 async def individuals(
-    request: Request,
-    service: ServiceDep,
-    tab: Tab | None = None,
-    species: SpeciesQuery = None,
-    faces: PositionQuery = 0,
-    after: PositionQuery = 0,
+    page: PageDep, tab: Tab | None = None, species: SpeciesQuery = None, faces: Position = 0, after: Position = 0
 ) -> HTMLResponse:
     """Show a tab of tiles, those with most faces first.
 
@@ -50,69 +46,55 @@ async def individuals(
         faces, after: the number of faces and the number of the previous page's last tile; of unassigned faces, `after`
             is the number of its last face.
     """
-
-    def read(
-        gallery: Gallery,
-    ) -> tuple[Counts, Tab, list[IdentitySummary], list[GalleryFace], dict[int, IdentityState], FlashMessage | None]:
-        with gallery.read():
-            counts, flash = gallery.counts(species=species), read_flash(gallery, request.query_params)
-            current_tab = tab or _first_tab(counts)
-            if current_tab == "unassigned":
-                listed = gallery.unassigned_faces(species=species, after=after, limit=FACES + 1)
-                return counts, current_tab, [], listed, gallery.states([NO_IDENTITY]), flash
-            last_tile = (faces, after) if after else None
-            is_named = current_tab == "named"
-            tiles = gallery.identities(named=is_named, species=species, after=last_tile, limit=TILES + 1)
-            return counts, current_tab, tiles, [], gallery.states(tile.identity for tile in tiles), flash
-
-    counts, current_tab, tiles, unassigned, states, flash = await service.executor.read(read)
-    shown_url = current_url(request)
-    if tab is None:  # the first tab may be another one after a change
-        shown_url += f"{'&' if '?' in shown_url else '?'}tab={current_tab}"
     species_query = f"&{urlencode({'species': species})}" if species else ""
-    return await render_page(
-        request,
-        service,
-        "individuals.html",
-        counts=counts,
-        tab=current_tab,
-        species=species,
-        species_query=species_query,
-        individuals_of=await service.executor.read(_count_individuals),
-        tiles=tiles[:TILES],
-        faces=unassigned[:FACES],
-        states=states,
-        more=_next_page_url(f"/individuals?tab={current_tab}{species_query}", tiles, unassigned),
-        first=None if not after else f"/individuals?tab={current_tab}{species_query}",
-        doubtful=await service.executor.read(Gallery.doubtful_identities),
-        threshold_is_guess=await service.executor.read(Gallery.threshold_is_guess),
-        flash=flash,
-        current_url=shown_url,
-    )
+
+    def read(gallery: Gallery) -> dict[str, Any]:
+        counts = gallery.counts(species=species)
+        current_tab = tab or _first_tab(counts)
+        tiles: list[IdentitySummary] = []
+        unassigned: list[GalleryFace] = []
+        if current_tab == "unassigned":
+            unassigned = gallery.unassigned_faces(species=species, after=after, limit=FACES + 1)
+            states = gallery.states([NO_IDENTITY])
+        else:
+            last, is_named = (faces, after) if after else None, current_tab == "named"
+            tiles = gallery.identities(named=is_named, species=species, after=last, limit=TILES + 1)
+            states = gallery.states(tile.identity for tile in tiles)
+        tab_url = f"/individuals?tab={current_tab}{species_query}"
+        shown_url = current_url(page.request)
+        if tab is None:  # the first tab may be another one after a change
+            shown_url += f"{'&' if '?' in shown_url else '?'}tab={current_tab}"
+        return {
+            "counts": counts,
+            "tab": current_tab,
+            "individuals_of": _count_individuals(gallery),
+            "tiles": tiles[:TILES],
+            "faces": unassigned[:FACES],
+            "states": states,
+            "more": _next_page_url(tab_url, tiles, unassigned),
+            "first": tab_url if after else None,
+            "doubtful": gallery.doubtful_identities(),
+            "threshold_is_guess": gallery.threshold_is_guess(),
+            "current_url": shown_url,
+        }
+
+    return await page.render("individuals.html", read, species=species, species_query=species_query)
 
 
 @router.post("/individuals/unassigned")
-async def assign_unassigned(
-    request: Request,
-    service: ServiceDep,
-    face: Annotated[list[Number], Form(max_length=FACES)],
-    states: StatesDep,
-    name: Annotated[Name, Form()] = "",
-    back: Back = "/individuals?tab=unassigned",
-    same_photo: SamePhoto = False,
-) -> Response:
+async def assign_unassigned(edit: EditDep, face: FacesField, name: NameField = "") -> Response:
     """Assign the selected faces to the individual with this name, or to a new one."""
     faces = list(dict.fromkeys(face))
 
     def write(gallery: Gallery) -> str:
         require_existing(gallery, faces=faces)
-        for state in states:
+        for state in edit.states:
             gallery.check_identity_of_faces(faces, state)
-        result = assign_faces(gallery, faces, name, same_photo=same_photo)
+        result = assign_faces(gallery, faces, name, same_photo=edit.same_photo)
         values = {"count": len(faces), "propagated": result.propagated_faces, "identity": result.identity}
-        return url_after_change(gallery, local_path(back), "moved", **values)
+        return url_after_change(gallery, local_path(edit.back, "/individuals?tab=unassigned"), "moved", **values)
 
-    return await write_or_ask(request, service, write)
+    return await edit.write(write)
 
 
 @router.post("/individuals/group")
@@ -126,29 +108,23 @@ async def group_faces(service: ServiceDep) -> RedirectResponse:
 
 @router.get("/individuals/merge")
 async def choose_merge(
-    request: Request,
-    service: ServiceDep,
-    identity: Annotated[list[Number], Query(max_length=MAX_MERGED)],
-    back: str = "/individuals",
+    page: PageDep, identity: Annotated[list[Number], Query(max_length=MAX_MERGED)], back: str = "/individuals"
 ) -> HTMLResponse:
     """Ask whether individuals are the same, and which one to keep."""
-    tiles, states = await service.executor.read(_read_tiles, list(dict.fromkeys(identity)))
-    response = await render_page(request, service, "merge.html", tiles=tiles, states=states, to=local_path(back))
-    response.headers["HX-Push-Url"] = current_url(request)  # also if a form that replaces its page led here
+    chosen = list(dict.fromkeys(identity))
+
+    def read(gallery: Gallery) -> dict[str, Any]:
+        return {"tiles": _tiles(gallery, chosen), "states": gallery.states(chosen)}
+
+    response = await page.render("merge.html", read, to=local_path(back))
+    response.headers["HX-Push-Url"] = current_url(page.request)  # also if a form that replaces its page led here
     return response
 
 
 @router.post("/individuals/merge")
-async def merge(
-    request: Request,
-    service: ServiceDep,
-    identity: Annotated[list[Number], Form(max_length=MAX_MERGED)],
-    states: StatesDep,
-    into: Annotated[Number | None, Form()] = None,
-    back: Back = "/individuals",
-    same_photo: SamePhoto = False,
-) -> Response:
+async def merge(edit: EditDep, identity: Identities, into: Annotated[Number | None, Form()] = None) -> Response:
     """Merge individuals into `into`; without `into`, redirect to the page that asks for it."""
+    back = local_path(edit.back, "/individuals")
     identities = list(dict.fromkeys(identity if into is None else [*identity, into]))
     if len(identities) < 2:
         raise Contradiction("an individual cannot be merged with itself; select two or more")
@@ -156,41 +132,35 @@ async def merge(
         return RedirectResponse(merge_url(identities, back), 303)
 
     merged_pages = {f"/individuals/{number}" for number in identities}
-    path = f"/individuals/{into}" if back.partition("?")[0] in merged_pages else local_path(back)
+    path = f"/individuals/{into}" if back.partition("?")[0] in merged_pages else back
 
     def write(gallery: Gallery) -> str:
-        gallery.check_states([state for state in states if state.identity in identities])
+        gallery.check_states([state for state in edit.states if state.identity in identities])
         require_existing(gallery, identities=identities)
-        result = gallery.merge(into, identities, same_photo=same_photo)
+        result = gallery.merge(into, identities, same_photo=edit.same_photo)
         return url_after_change(gallery, path, "merged", propagated=result.propagated_faces, identity=into)
 
-    return await write_or_ask(request, service, write)
+    return await edit.write(write)
 
 
 @router.get("/individuals/names")
-async def complete_name(request: Request, service: ServiceDep, prefix: Annotated[Name, Query()] = "") -> HTMLResponse:
+async def complete_name(page: PageDep, prefix: Annotated[Name, Query()] = "") -> HTMLResponse:
     """List the names that start with a prefix, to complete a name that is being typed."""
-    names = await service.executor.read(Gallery.names_beginning, prefix)
-    return await render_page(request, service, "names.html", names=names)
+    names = await page.service.executor.read(Gallery.names_beginning, prefix)
+    return await page.render("names.html", names=names)
 
 
 @router.post("/individuals/{identity:int}/name")
-async def rename(
-    service: ServiceDep,
-    identity: Number,
-    states: StatesDep,
-    name: Annotated[Name, Form()] = "",
-    back: Back = "/individuals",
-) -> RedirectResponse:
+async def rename(edit: EditDep, identity: Number, name: NameField = "") -> Response:
     """Name an individual. If another one has the name, redirect to the page that asks whether both are the same."""
 
     def write(gallery: Gallery) -> str:
-        other = set_name(gallery, identity, name, states)
+        other, back = set_name(gallery, identity, name, edit.states), local_path(edit.back, "/individuals")
         if other is not None:
             return merge_url([other, identity], back)
-        return url_after_change(gallery, local_path(back), "named", identity=identity)
+        return url_after_change(gallery, back, "named", identity=identity)
 
-    return RedirectResponse(await service.executor.write_locked(write), 303)
+    return await edit.write(write)
 
 
 def merge_url(identities: list[int], back: str) -> str:
@@ -222,13 +192,8 @@ def _next_page_url(url: str, tiles: list[IdentitySummary], unassigned: list[Gall
     return None
 
 
-def _read_tiles(gallery: Gallery, identities: list[int]) -> tuple[list[IdentitySummary], dict[int, IdentityState]]:
-    """Read the summaries of individuals, named and large ones first: they are the most likely to be kept."""
-    with gallery.read():
-        return _tiles(gallery, identities), gallery.states(identities)
-
-
 def _tiles(gallery: Gallery, identities: list[int]) -> list[IdentitySummary]:
+    """Read the summaries of individuals, named and large ones first: they are the most likely to be kept."""
     names_by_identity = gallery.names()
     tiles: list[IdentitySummary] = []
     for number in identities:

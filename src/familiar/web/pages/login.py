@@ -3,7 +3,7 @@
 from fastapi import APIRouter, Request
 from fastapi.responses import HTMLResponse
 
-from familiar.web.middleware.login import local_path
+from familiar.web.middleware.access import local_path
 from familiar.web.pages.render import render_bare_page
 
 router = APIRouter()

@@ -3,10 +3,9 @@
 import asyncio
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
-from http import HTTPStatus
 from pathlib import Path
 
-from fastapi import APIRouter, Request
+from fastapi import APIRouter
 from fastapi.responses import FileResponse, HTMLResponse
 
 from familiar.core.calibration import Calibration
@@ -19,7 +18,7 @@ from familiar.gallery import Gallery, Space
 from familiar.web.errors import HttpProblem
 from familiar.web.middleware.headers import CSP_HEADER, SANDBOX_POLICY
 from familiar.web.pages.album import describe_search
-from familiar.web.pages.render import render_page
+from familiar.web.pages.render import PageDep
 from familiar.web.service import ServiceDep
 
 RESULTS, REPORT = "eval_results.json", "report.html"
@@ -97,23 +96,21 @@ class ModelPart:
 
 
 @router.get("/model")
-async def model(request: Request, service: ServiceDep) -> HTMLResponse:
+async def model(page: PageDep) -> HTMLResponse:
     """Show the model; without one, what the gallery stores about the model it was created with."""
-    calibrations, thresholds = await service.executor.read(_read_calibrations)
-    bundles = service.inference.embedder.bundles if service.inference.has_model else {}
+    calibrations, thresholds = await page.service.executor.read(_read_calibrations)
+    bundles = page.service.inference.embedder.bundles if page.service.inference.has_model else {}
     evaluation, error_message = None, ""
-    if (folder := service.settings.report) is not None:
+    if (folder := page.service.settings.report) is not None:
         try:
             evaluation = await asyncio.to_thread(_read_evaluation, folder, {each.file_id for each in bundles.values()})
         except BadResults as error:
             error_message = str(error)
-    return await render_page(
-        request,
-        service,
+    return await page.render(
         "model.html",
         bundles=[BundleSummary(species, bundle) for species, bundle in bundles.items()],
-        can_search=not service.settings.read_only,
-        search=await describe_search(service),
+        can_search=not page.service.settings.read_only,
+        search=await describe_search(page.service),
         calibrations=calibrations,
         by_species=thresholds,
         evaluation=evaluation,
@@ -126,9 +123,7 @@ async def report(service: ServiceDep) -> FileResponse:
     """Send the evaluation's report, a single HTML file, in a sandbox."""
     folder = service.settings.report
     if folder is None or not (folder / REPORT).is_file():
-        raise HttpProblem(
-            HTTPStatus.NOT_FOUND, "no-report", "there is no report; give --report FOLDER of an evaluation"
-        )
+        raise HttpProblem(404, "no-report", "there is no report; give --report FOLDER of an evaluation")
     return FileResponse(folder / REPORT, media_type="text/html; charset=utf-8", headers={CSP_HEADER: SANDBOX_POLICY})
 
 

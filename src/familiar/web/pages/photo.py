@@ -1,9 +1,9 @@
 """The page of one photo: its faces as boxes, which can be named, added, moved and deleted."""
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Depends, Form, Request
+from fastapi import APIRouter, Depends, Form
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
 from familiar.core.errors import FamiliarError
@@ -11,24 +11,24 @@ from familiar.core.gallery_types import GalleryFace, GalleryPhoto
 from familiar.core.terminal_text import printable
 from familiar.core.types import Box
 from familiar.detection.detector import looked_for
-from familiar.gallery import Gallery, IdentityState
+from familiar.gallery import Gallery
 from familiar.web.pages.assignment_forms import (
-    Name,
+    NameField,
     Number,
-    StatesDep,
     assign_faces,
     names_unnamed_group,
     require_existing,
     require_name,
 )
-from familiar.web.pages.flash import FlashMessage, current_url, read_flash, url_after_change, url_with_flash
-from familiar.web.pages.render import render_page
-from familiar.web.pages.shared_photo import SamePhoto, write_or_ask
+from familiar.web.pages.edits import EditDep
+from familiar.web.pages.flash import url_after_change, url_with_flash
+from familiar.web.pages.render import PageDep
 from familiar.web.service import Service, ServiceDep
 from familiar.web.uploads import photo_name
 
 router = APIRouter()
 Pixels = Annotated[float, Form(ge=-1e6, le=1e6, allow_inf_nan=False)]
+Operation = Annotated[Literal["name", "reject", "confirm", "delete"], Form()]
 MIN_FILLED = 0.95  # share of a photo from which a face leaves no room for another one
 
 
@@ -37,51 +37,45 @@ async def box_from_form(left: Pixels, top: Pixels, right: Pixels, bottom: Pixels
     return Box(left, top, right, bottom)
 
 
+BoxDep = Annotated[Box, Depends(box_from_form)]
+
+
 @router.get("/photos/{photo:int}")
-async def photo(request: Request, service: ServiceDep, photo: Number, face: Number | None = None) -> HTMLResponse:
+async def photo(page: PageDep, photo: Number, face: Number | None = None) -> HTMLResponse:
     """Show a photo; `face` is the selected one."""
-
-    def read(
-        gallery: Gallery,
-    ) -> tuple[GalleryPhoto, list[GalleryPhoto], dict[int, IdentityState], FlashMessage | None]:
-        with gallery.read():
-            next_photos, shown = gallery.photos(after=photo, limit=1), gallery.photo(photo)
-            states = gallery.states(face.identity for face in shown.faces)
-            return shown, next_photos, states, read_flash(gallery, request.query_params)
-
-    known_photo, next_photos, states, flash = await service.executor.read(read)
+    known_photo = await page.service.executor.read(Gallery.photo, photo)
     error_message, size_px = "", None
     try:
-        size_px = await service.thumbnails.size_px(_path(service, known_photo), known_photo.sha256)
+        size_px = await page.service.thumbnails.size_px(_path(page.service, known_photo), known_photo.sha256)
     except FamiliarError as error:
         error_message = str(error)
-    return await render_page(
-        request,
-        service,
+
+    def read(gallery: Gallery) -> dict[str, Any]:
+        shown, next_photos = gallery.photo(photo), gallery.photos(after=photo, limit=1)
+        return {
+            "photo": shown,
+            "states": gallery.states(face.identity for face in shown.faces),
+            "faces": sorted(enumerate(shown.faces, 1), key=lambda item: item[1].face != face),  # the selected one first
+            "filled": size_px is not None and _is_filled(shown, size_px),
+            "next_photo": next_photos[0].photo if next_photos else None,
+        }
+
+    return await page.render(
         "photo.html",
-        photo=known_photo,
-        states=states,
-        faces=sorted(enumerate(known_photo.faces, 1), key=lambda item: item[1].face != face),  # the selected one first
+        read,
         file_name=printable(photo_name(known_photo.path)),
         path=printable(known_photo.path),
         size_px=size_px,
-        filled=size_px is not None and _is_filled(known_photo, size_px),
         error_message=printable(error_message),
         selected=face,
-        looked_for=looked_for(service.inference.detector),
-        species=service.inference.embedder.species if service.inference.has_model else None,
-        next_photo=next_photos[0].photo if next_photos else None,
-        flash=flash,
-        current_url=current_url(request),
+        looked_for=looked_for(page.service.inference.detector),
+        species=page.service.inference.embedder.species if page.service.inference.has_model else None,
     )
 
 
 @router.post("/photos/{photo:int}/faces")
 async def add(
-    service: ServiceDep,
-    photo: Number,
-    box: Annotated[Box, Depends(box_from_form)],
-    species: Annotated[str | None, Form()] = None,
+    service: ServiceDep, photo: Number, box: BoxDep, species: Annotated[str | None, Form()] = None
 ) -> RedirectResponse:
     """Add a face that the detector missed."""
     service.inference.require_model()
@@ -95,9 +89,7 @@ async def add(
 
 
 @router.post("/photos/{photo:int}/faces/{face:int}/box")
-async def move_box(
-    service: ServiceDep, photo: Number, face: Number, box: Annotated[Box, Depends(box_from_form)]
-) -> RedirectResponse:
+async def move_box(service: ServiceDep, photo: Number, face: Number, box: BoxDep) -> RedirectResponse:
     """Change a face's box."""
     service.inference.require_model()
 
@@ -113,16 +105,7 @@ async def move_box(
 
 
 @router.post("/photos/{photo:int}/faces/{face:int}")
-async def correct(
-    request: Request,
-    service: ServiceDep,
-    photo: Number,
-    face: Number,
-    operation: Annotated[Literal["name", "reject", "confirm", "delete"], Form()],
-    states: StatesDep,
-    name: Annotated[Name, Form()] = "",
-    same_photo: SamePhoto = False,
-) -> Response:
+async def correct(edit: EditDep, photo: Number, face: Number, operation: Operation, name: NameField = "") -> Response:
     """Correct one face."""
 
     def write(gallery: Gallery) -> str:
@@ -131,7 +114,7 @@ async def correct(
         if operation == "delete":
             gallery.delete_face(face)
             return url_after_change(gallery, f"/photos/{photo}", "deleted")
-        for state in states:
+        for state in edit.states:
             gallery.check_identity_of_faces([face], state)
         if operation == "confirm":
             gallery.confirm([face])
@@ -140,9 +123,9 @@ async def correct(
             result = gallery.reject([face])
             values = {"count": 1, "propagated": result.propagated_faces, "identity": result.identity}
             return url_after_change(gallery, url, "rejected", **values)
-        return _assign_by_name(gallery, gallery.face(face), name, url, same_photo=same_photo)
+        return _assign_by_name(gallery, gallery.face(face), name, url, same_photo=edit.same_photo)
 
-    return await write_or_ask(request, service, write)
+    return await edit.write(write)
 
 
 def _assign_by_name(gallery: Gallery, face: GalleryFace, name: str, url: str, *, same_photo: bool) -> str:

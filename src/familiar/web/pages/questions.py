@@ -8,19 +8,18 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 from urllib.parse import urlencode
 
-from fastapi import APIRouter, Form, Query, Request
+from fastapi import APIRouter, Form, Query
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
 from familiar.core.errors import Contradiction, NotInGallery, SharedPhoto
 from familiar.core.gallery_types import GalleryFace, Question
 from familiar.core.names import unify_spelling
 from familiar.gallery import Batch, Gallery, IdentityState
-from familiar.web.pages.assignment_forms import Name, Number, SpeciesQuery, StatesDep, find_by_name
-from familiar.web.pages.flash import read_flash, url_after_change, url_with_flash
+from familiar.web.pages.assignment_forms import NameField, Number, NumberField, SpeciesField, SpeciesQuery, find_by_name
+from familiar.web.pages.edits import EditDep
+from familiar.web.pages.flash import url_after_change, url_with_flash
 from familiar.web.pages.individuals import merge_url
-from familiar.web.pages.render import render_page
-from familiar.web.pages.shared_photo import SamePhoto, write_or_ask
-from familiar.web.service import ServiceDep
+from familiar.web.pages.render import PageDep
 
 MIN_GAIN = 0.01  # corrected faces and pairs, see `Question.expected_gain`; questions with less are not asked
 MAX_SKIPPED = 100  # that a URL remembers; the oldest are asked again
@@ -31,7 +30,7 @@ Pair = tuple[int, int]
 _PAIRS = r"^([0-9]{1,18}-[0-9]{1,18}(_[0-9]{1,18}-[0-9]{1,18})*)?$"
 SkippedQuery = Annotated[str, Query(max_length=40 * MAX_SKIPPED, pattern=_PAIRS)]
 SkippedField = Annotated[str, Form(max_length=40 * MAX_SKIPPED, pattern=_PAIRS)]
-FacesField = Annotated[list[Number] | None, Form(max_length=100)]
+ShownFaces = Annotated[list[Number] | None, Form(max_length=100)]
 IdentityField = Annotated[Number | Literal[""], Form()]
 
 
@@ -48,9 +47,7 @@ class Side:
 
 
 @router.get("/questions")
-async def questions(
-    request: Request, service: ServiceDep, skipped: SkippedQuery = "", species: SpeciesQuery = None
-) -> HTMLResponse:
+async def questions(page: PageDep, skipped: SkippedQuery = "", species: SpeciesQuery = None) -> HTMLResponse:
     """Show the first batch or question that was not skipped.
 
     Args:
@@ -60,43 +57,22 @@ async def questions(
     skipped_pairs = pairs(skipped)
 
     def read(gallery: Gallery) -> dict[str, Any]:
-        with gallery.read():
-            frame: dict[str, Any] = {
-                "batch": None,
-                "remaining": gallery.remaining(species=species),
-                "questions_of": {each: gallery.remaining(species=each).questions for each in gallery.species()},
-                "flash": read_flash(gallery, request.query_params),
-            }
-            for batch in gallery.batches(len(skipped_pairs) + 1, species=species):
-                if (0, batch.identity) not in skipped_pairs:
-                    return frame | _shown_batch(gallery, batch)
-            proposed = gallery.questions(len(skipped_pairs) + 2, species=species)  # one to show, and one to load
-            open_questions = [
-                each for each in proposed if each.expected_gain >= MIN_GAIN and pair(each) not in skipped_pairs
-            ]
-            sides = _sides(gallery, open_questions[:1])
-            states = [*gallery.states(side.face.identity for side in sides).values()]
-            return frame | {
-                "open": open_questions,
-                "sides": sides,
-                "states": states,
-                "key": pair(open_questions[0]) if open_questions else None,
-            }
+        shown = next(
+            (
+                _shown_batch(gallery, batch)
+                for batch in gallery.batches(len(skipped_pairs) + 1, species=species)
+                if (0, batch.identity) not in skipped_pairs
+            ),
+            None,
+        ) or _shown_question(gallery, skipped_pairs, species)
+        return shown | {
+            "remaining": gallery.remaining(species=species),
+            "questions_of": {each: gallery.remaining(species=each).questions for each in gallery.species()},
+            "skip_url": questions_url([*skipped_pairs, shown["key"]], species) if shown["key"] else "",
+        }
 
-    values = await service.executor.read(read)
-    key, open_questions = values.pop("key"), values.pop("open", [])
-    return await render_page(
-        request,
-        service,
-        "questions.html",
-        question=open_questions[0] if open_questions else None,
-        next_question=open_questions[1] if len(open_questions) > 1 else None,
-        skipped=skipped,
-        skipped_count=len(skipped_pairs),
-        skip_url=questions_url([*skipped_pairs, key], species) if key else "",
-        species=species,
-        **values,
-    )
+    shown = {"skipped": skipped, "skipped_count": len(skipped_pairs), "species": species}
+    return await page.render("questions.html", read, **shown)
 
 
 def _shown_batch(gallery: Gallery, batch: Batch) -> dict[str, Any]:
@@ -107,6 +83,7 @@ def _shown_batch(gallery: Gallery, batch: Batch) -> dict[str, Any]:
     sizes = {number: gallery.count_faces(number) for number in groups}
     return {
         "batch": batch,
+        "question": None,
         "individual": summary,
         "sure_faces": [face for face in summary.best if face not in batch.members],
         "members": members,
@@ -116,19 +93,32 @@ def _shown_batch(gallery: Gallery, batch: Batch) -> dict[str, Any]:
     }
 
 
+def _shown_question(gallery: Gallery, skipped: Sequence[Pair], species: str | None) -> dict[str, Any]:
+    """Return what the template shows of the first question that was not skipped, if there is one."""
+    proposed = gallery.questions(len(skipped) + 2, species=species)  # one to show, and one to load
+    open_questions = [each for each in proposed if each.expected_gain >= MIN_GAIN and pair(each) not in skipped]
+    question, next_question, *_ = (*open_questions, None, None)
+    sides = [] if question is None else _sides(gallery, question)
+    return {
+        "batch": None,
+        "question": question,
+        "next_question": next_question,
+        "sides": sides,
+        "states": [*gallery.states(side.face.identity for side in sides).values()],
+        "key": None if question is None else pair(question),
+    }
+
+
 @router.post("/questions/batch")
 async def answer_batch(
-    request: Request,
-    service: ServiceDep,
-    identity: Annotated[Number, Form()],
-    states: StatesDep,
-    member: FacesField = None,
-    candidate: FacesField = None,
-    same: FacesField = None,
-    name: Annotated[Name, Form()] = "",
+    edit: EditDep,
+    identity: NumberField,
+    member: ShownFaces = None,
+    candidate: ShownFaces = None,
+    same: ShownFaces = None,
+    name: NameField = "",
     skipped: SkippedField = "",
-    species: Annotated[str, Form(max_length=200)] = "",
-    same_photo: SamePhoto = False,
+    species: SpeciesField = "",
 ) -> Response:
     """Answer a batch, unless it is out of date, and redirect to the next one.
 
@@ -142,10 +132,10 @@ async def answer_batch(
     def write(gallery: Gallery) -> str:
         skipped_pairs, new_name = pairs(skipped), unify_spelling(name)
         try:
-            gallery.check_states(states)
+            gallery.check_states(edit.states)
             other = find_by_name(gallery, new_name) if new_name else None
             is_taken = other not in (None, identity)
-            gallery.answer_batch(batch, same or (), None if is_taken else new_name or None, same_photo=same_photo)
+            gallery.answer_batch(batch, same or (), None if is_taken else new_name or None, same_photo=edit.same_photo)
         except (NotInGallery, Contradiction) as error:
             if isinstance(error, SharedPhoto):
                 raise
@@ -155,21 +145,20 @@ async def answer_batch(
         next_url = questions_url(skipped_pairs, species)
         return merge_url([other, identity], next_url) if is_taken else url_after_change(gallery, next_url, "")
 
-    return await write_or_ask(request, service, write)
+    return await edit.write(write)
 
 
 @router.post("/questions")
 async def answer(
-    service: ServiceDep,
+    edit: EditDep,
     kind: Annotated[Literal["merge", "split", "outlier"], Form()],
-    first_face: Annotated[Number, Form()],
-    second_face: Annotated[Number, Form()],
+    first_face: NumberField,
+    second_face: NumberField,
     same: Annotated[bool, Form()],
-    states: StatesDep,
     first: IdentityField = "",
     second: IdentityField = "",
     skipped: SkippedField = "",
-    species: Annotated[str, Form(max_length=200)] = "",
+    species: SpeciesField = "",
 ) -> RedirectResponse:
     """Answer a question, unless it is out of date, and redirect to the next one.
 
@@ -177,7 +166,9 @@ async def answer(
     """
     question = Question(kind, first_face, second_face, first or None, second or None, 0.0, 0.0, 0.0)
     next_url = questions_url(pairs(skipped), species)
-    return RedirectResponse(await service.executor.write_locked(_answer, question, same, next_url, states), 303)
+    return RedirectResponse(
+        await edit.service.executor.write_locked(_answer, question, same, next_url, edit.states), 303
+    )
 
 
 def pair(question: Question) -> Pair:
@@ -234,15 +225,11 @@ def _answer(gallery: Gallery, question: Question, same: bool, next_url: str, sta
     )
 
 
-def _sides(gallery: Gallery, shown: list[Question]) -> list[Side]:
-    """Return the two sides of the question that is shown, if any, with extra faces where they show the whole side."""
+def _sides(gallery: Gallery, question: Question) -> list[Side]:
+    """Return the two sides of a question, with extra faces where they show the whole side."""
     return [
-        side
-        for question in shown
-        for side in (
-            _side(gallery, question.first_face, is_alone=question.kind != "merge"),
-            _side(gallery, question.second_face, is_alone=question.kind == "split"),
-        )
+        _side(gallery, question.first_face, is_alone=question.kind != "merge"),
+        _side(gallery, question.second_face, is_alone=question.kind == "split"),
     ]
 
 

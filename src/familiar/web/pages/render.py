@@ -1,26 +1,27 @@
 """Jinja rendering: the context of the base template, and number formatting."""
 
 import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from http import HTTPStatus
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from fastapi import Request
+from fastapi import Depends, Request
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import HTMLResponse
 from jinja2 import Environment
 
 from familiar.core.errors import CorruptGallery
-from familiar.core.gallery_types import Counts, Decision
 from familiar.core.likelihood import likelihood
 from familiar.core.plural import plural
 from familiar.core.templating import template_environment
 from familiar.gallery import Gallery
 from familiar.web.errors import HttpProblem, kebab, problem_headers
-from familiar.web.middleware import csrf_token
 from familiar.web.middleware.root_path import with_root_path
-from familiar.web.service import Service, get_service
+from familiar.web.pages.flash import current_url, display_name, read_flash
+from familiar.web.service import Service, ServiceDep, get_service
 from familiar.web.uploads import photo_name
 
 TEMPLATES = Path(__file__).parents[1] / "templates"
@@ -57,22 +58,38 @@ UNDO_LABELS = {
 PERCENT = "\N{NO-BREAK SPACE}%"
 
 
-async def render_page(
-    request: Request, service: Service, template: str, status: HTTPStatus = HTTPStatus.OK, **context: Any
-) -> HTMLResponse:
-    """Render a template with `context`, the `counts` of the gallery and the context of the base template."""
-    last_decision, gallery_counts, uses_desk = await service.executor.read(_read_frame)
-    frame = _frame_context(request, service, uses_desk=uses_desk)
-    own_decision = request.query_params.get("decision")  # that the page reports, if it does
-    context_values = frame | {
-        "undo": last_decision,
-        "undo_is_foreign": last_decision is not None and own_decision not in (None, str(last_decision.number)),
-        "counts": gallery_counts,
-        **context,
-    }
-    # A page of 500 individuals takes long enough to delay other requests.
-    text = await run_in_threadpool(_ENVIRONMENT.get_template(template).render, context_values)
-    return HTMLResponse(with_root_path(text, request.scope), status)
+@dataclass(frozen=True)
+class Page:
+    """A request for a page."""
+
+    request: Request
+    service: Service
+
+    async def render(
+        self, template: str, read: Callable[[Gallery], Mapping[str, Any]] = lambda _: {}, **context: Any
+    ) -> HTMLResponse:
+        """Render a template with the context of the base template, what `read` returns, and `context`.
+
+        Args:
+            read: called in one transaction with what the base template shows of the gallery. Its errors are raised.
+        """
+
+        def read_all(gallery: Gallery) -> tuple[bool, dict[str, Any]]:
+            with gallery.read():
+                return _uses_desk(gallery), _read_frame(gallery, self.request) | dict(read(gallery))
+
+        uses_desk, values = await self.service.executor.read(read_all)
+        values = _frame_context(self.request, self.service, uses_desk=uses_desk) | values | context
+        # A page of 500 individuals takes long enough to delay other requests.
+        text = await run_in_threadpool(_ENVIRONMENT.get_template(template).render, values)
+        return HTMLResponse(with_root_path(text, self.request.scope))
+
+
+async def _page_of_request(request: Request, service: ServiceDep) -> Page:
+    return Page(request, service)
+
+
+PageDep = Annotated[Page, Depends(_page_of_request)]
 
 
 def render_error_page(request: Request, error: HttpProblem) -> HTMLResponse:
@@ -113,7 +130,7 @@ def without_hints(request: Request, error: HttpProblem) -> HttpProblem:
 
 def render_bare_page(request: Request, template: str, **context: Any) -> HTMLResponse:
     """Render a page for a client that is not logged in."""
-    text = _ENVIRONMENT.get_template(template).render(csrf=csrf_token(request), csrf_query="", **context)
+    text = _ENVIRONMENT.get_template(template).render(current_section="", **context)
     return HTMLResponse(with_root_path(text, request.scope))
 
 
@@ -158,11 +175,6 @@ def similarity(value: float) -> str:
     return f"{value:.3f}".replace("-", "\N{MINUS SIGN}")
 
 
-def display_name(identity: int, name: str | None) -> str:
-    """Return how an individual is shown on a page: its name, else its number."""
-    return name or f"#{identity}"
-
-
 def undo_label(kind: str) -> str:
     """Return the label of the undo button for a kind of decision.
 
@@ -190,20 +202,25 @@ def _frame_context(request: Request, service: Service, *, uses_desk: bool = Fals
         current = "album"
     return {
         "nav": nav,
-        # The pages of the desk work without JavaScript: their forms have the token in their address.
-        "csrf_query": f"?csrf={csrf_token(request)}" if is_desk else "",
         "current_section": current,
         "back": path + (f"?{request.url.query}" if request.url.query else ""),
-        "csrf": csrf_token(request),
         "read_only": service.settings.read_only,
         "can_log_out": service.settings.requires_token,
         "has_model": service.inference.has_model,
     }
 
 
-def _read_frame(gallery: Gallery) -> tuple[Decision | None, Counts, bool]:
-    with gallery.read():
-        return next(iter(gallery.decisions(1)), None), gallery.counts(), _uses_desk(gallery)
+def _read_frame(gallery: Gallery, request: Request) -> dict[str, Any]:
+    """Return what every page shows of the gallery: the last decision, counts, and the flash message of the URL."""
+    last = next(iter(gallery.decisions(1)), None)
+    reported = request.query_params.get("decision")  # by this page, if it reports one
+    return {
+        "undo": last,
+        "undo_is_foreign": last is not None and reported not in (None, str(last.number)),
+        "counts": gallery.counts(),
+        "flash": read_flash(gallery, request.query_params),
+        "current_url": current_url(request),
+    }
 
 
 def _uses_desk(gallery: Gallery) -> bool:

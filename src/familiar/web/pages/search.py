@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 import numpy as np
-from fastapi import APIRouter, File, Form, Request, UploadFile
+from fastapi import APIRouter, File, UploadFile
 from fastapi.responses import HTMLResponse
 from jaxtyping import Float32
 
@@ -13,9 +13,9 @@ from familiar.core.recognition_types import Hit, Match
 from familiar.core.types import Face
 from familiar.detection.detector import looked_for, not_looked_for
 from familiar.gallery import Filter, Gallery
+from familiar.web.pages.assignment_forms import SpeciesField
 from familiar.web.pages.crops import as_data_url
-from familiar.web.pages.render import render_page
-from familiar.web.service import ServiceDep
+from familiar.web.pages.render import PageDep
 from familiar.web.uploads import receive
 
 MAX_FACES = 12  # of one photo that are searched for, the best ones
@@ -56,44 +56,37 @@ class Answer:
 
 
 @router.get("/search")
-async def show_form(request: Request, service: ServiceDep) -> HTMLResponse:
-    all_species = await service.executor.read(Gallery.species)
-    return await render_page(request, service, "search.html", answers=None, all_species=all_species, species="")
+async def show_form(page: PageDep) -> HTMLResponse:
+    all_species = await page.service.executor.read(Gallery.species)
+    return await page.render("search.html", answers=None, all_species=all_species, species="")
 
 
 @router.post("/search")
-async def search(
-    request: Request,
-    service: ServiceDep,
-    photo: Annotated[UploadFile, File()],
-    species: Annotated[str, Form(max_length=200)] = "",
-) -> HTMLResponse:
+async def search(page: PageDep, photo: Annotated[UploadFile, File()], species: SpeciesField = "") -> HTMLResponse:
     """Search for each face of a photo. HttpProblem if the file is no photo; UnreadablePhoto, NoBundleForSpecies.
 
     Args:
         photo: the file.
         species: only the photo's faces of this species, among those of the album; "": all.
     """
-    async with receive([photo], service.settings.limits) as (upload,):
-        result = await service.inference.detect(upload)
+    async with receive([photo], page.service.settings.limits) as (upload,):
+        result = await page.service.inference.detect(upload)
     if result.skipped and not result.faces:
         raise result.skipped[0]
     eligible = [face for face in result.faces if not species or face.species in (None, species)]
     faces = eligible[:MAX_FACES]
     embeddings = [detected.embedding for detected in faces if detected.embedding is not None]
-    results = await service.read_in_model_space(_search_all, embeddings, Filter(species=species or None))
+    results = await page.service.read_in_model_space(_search_all, embeddings, Filter(species=species or None))
     answers = [_answer(detected, *rows) for detected, rows in zip(faces, results, strict=True)]
-    return await render_page(
-        request,
-        service,
+    return await page.render(
         "search.html",
         answers=answers,
         name=upload.name,
         left_out=len(eligible) - len(answers),
-        all_species=await service.executor.read(Gallery.species),
+        all_species=await page.service.executor.read(Gallery.species),
         species=species,
-        looked_for=species or looked_for(service.inference.detector),
-        not_looked_for="" if species else not_looked_for(service.inference.detector),
+        looked_for=species or looked_for(page.service.inference.detector),
+        not_looked_for="" if species else not_looked_for(page.service.inference.detector),
     )
 
 

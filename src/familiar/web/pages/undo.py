@@ -2,34 +2,31 @@
 
 import contextlib
 import re
-from typing import Annotated
 from urllib.parse import parse_qsl, urlsplit
 
-from fastapi import APIRouter, Form
-from fastapi.responses import RedirectResponse
+from fastapi import APIRouter
+from fastapi.responses import Response
 
 from familiar.core.errors import NotInGallery
 from familiar.gallery import Gallery
-from familiar.web.middleware.login import local_path
-from familiar.web.pages.assignment_forms import Number
+from familiar.web.middleware.access import local_path
+from familiar.web.pages.assignment_forms import NumberField
+from familiar.web.pages.edits import EditDep
 from familiar.web.pages.flash import parse_number, url_with_flash
-from familiar.web.service import ServiceDep
 
 router = APIRouter()
 
 
 @router.post("/undo")
-async def undo(
-    service: ServiceDep, decision: Annotated[Number, Form()], back: Annotated[str, Form()] = "/"
-) -> RedirectResponse:
+async def undo(edit: EditDep, decision: NumberField) -> Response:
     """Undo the decision that the button named, and return to its page."""
-    path = local_path(back)
+    path = local_path(edit.back)
 
     def write(gallery: Gallery) -> str:
         gallery.undo(decision)
         return _url_after_undo(gallery, path, decision)
 
-    return RedirectResponse(await service.executor.write_locked(write), 303)
+    return await edit.write(write)
 
 
 def _url_after_undo(gallery: Gallery, path: str, decision: int) -> str:

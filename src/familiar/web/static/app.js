@@ -269,7 +269,6 @@ function postBatch(files, previousJob, progress) {
   return new Promise((resolve) => {
     const request = new XMLHttpRequest();
     request.open("POST", `${ROOT}api/v1/photos${previousJob ? `?previous_job=${encodeURIComponent(previousJob)}` : ""}`);
-    request.setRequestHeader("X-CSRF-Token", document.querySelector('meta[name="csrf"]').content);
     request.setRequestHeader("Accept", "application/json");
     request.upload.onprogress = (event) => progress(event.loaded);
     request.onloadend = () => resolve(request);
