@@ -181,7 +181,7 @@ def test_pages_warn_about_uncalibrated_model(
     assert "balanced" not in compared
     model = text_of(client.get("/model"))
     assert "This model was never calibrated, so there are no verdicts and no probabilities" in model
-    assert "grouped from a similarity of 0.550, which is a guess until then" in model
+    assert "grouped from 0.550 on, a guess: the model was never calibrated" in model
     assert "is a guess: this model was never calibrated" in text_of(client.get("/individuals?tab=unassigned"))
     assert "No face of the album is in a group yet" in text_of(post_search(client, photos[0]))
 
