@@ -1,7 +1,7 @@
 """Compare the speed of `familiar train` with a minimal training loop on tensors in memory, epoch by epoch.
 
-    training.py [--sides 224 112] [--batches 96] [--epochs 7] [--photos 960] [--where loader|device] [--compile]
-                [--memory] [--cold] [--data DATA]
+    training.py [--sides 224 112] [--batches 96] [--epochs 7] [--photos 960] [--compile] [--memory]
+                [--cold] [--data DATA]
 
 After each epoch of a real `fit` (packed crops, the recipe's whole augmentation), a loop of only forward, backward and
 step runs over the same number of photos with the same threads, in the same process; with `--compile`, both run the
@@ -41,7 +41,6 @@ def main() -> None:
     parser.add_argument("--batches", type=int, nargs="+", default=[96])
     parser.add_argument("--epochs", type=int, default=7)
     parser.add_argument("--photos", type=int, default=960)
-    parser.add_argument("--where", choices=("loader", "device"), default="loader")
     parser.add_argument("--compile", action="store_true", help="Compile the network, in both loops.")
     parser.add_argument("--data", help="a folder with a folder of photos for each identity (default: drawn cats)")
     parser.add_argument("--memory", action="store_true", help="Run ten epochs and print the peak memory after each.")
@@ -52,14 +51,14 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         for side in options.sides:
             for batch_size in options.batches:
-                recipe = recipe_for(side, batch_size, 10 if options.memory else options.epochs, options.where)
+                recipe = recipe_for(side, batch_size, 10 if options.memory else options.epochs)
                 if options.cold:
                     compare_with_cache(recipe, options.photos, Path(folder), device)
                 else:
                     compare_with_minimal_loop(recipe, options, Path(folder), device)
 
 
-def recipe_for(side: int, batch_size: int, epochs: int, where: str) -> Recipe:
+def recipe_for(side: int, batch_size: int, epochs: int) -> Recipe:
     """Return pet-mobile with random weights, and nearly without validation."""
     return recipe_named("pet-mobile").with_settings(
         [
@@ -68,7 +67,6 @@ def recipe_for(side: int, batch_size: int, epochs: int, where: str) -> Recipe:
             f"input.resize_px={side}",
             f"sampler.batch_size={batch_size}",
             f"budget.epochs={epochs}",
-            f"augmentation.where={where}",
             "validation.every_epochs=1000",
             "split.test=0",
             "split.validation=0.02",
@@ -101,8 +99,7 @@ def compare_with_minimal_loop(recipe: Recipe, options: argparse.Namespace, folde
     # The first epoch warms both up.
     ratio = median(ours / minimal for ours, minimal in zip(fit_speeds[1:], minimal_speeds[1:], strict=True))
     print(
-        f"{side} px, batch {batch_size}, augmentation on the {recipe.augmentation.where}"
-        f"{', compiled' if options.compile else ''}: "
+        f"{side} px, batch {batch_size}{', compiled' if options.compile else ''}: "
         f"ours {median(fit_speeds[1:]):.0f} photos/s, bare {median(minimal_speeds[1:]):.0f}, ratio {ratio:.2f}",
         flush=True,
     )
@@ -154,7 +151,7 @@ class MinimalLoop:
         self.device = device
         self.network = build_network(recipe).to(device).to(memory_format=torch.channels_last).train()
         self.embed = torch.compile(self.network, dynamic=False) if compiled else self.network
-        self.objective = ArcFace(recipe.model.embedding_dim, identities, 32.0, 0.4, 0.1).to(device)
+        self.objective = ArcFace(recipe.model.embedding_dim, identities, label_smoothing=0.1).to(device)
         self.optimizer = build_optimizer(self.network, self.objective, recipe.optimizer, 40).dense
         images = torch.randn(size, 3, side, side, device=device)
         self.images = images.to(memory_format=torch.channels_last)

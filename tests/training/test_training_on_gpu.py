@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.skipif(not torch.cuda.is_available()
 
 LEARNING = TINY.with_settings(
     [
-        *("loss.margin_rad=0", "model.dropout=0", "augmentation.where=device"),
+        *("loss.margin_rad=0", "model.dropout=0"),
         *("budget.epochs=20", "validation.every_epochs=10"),
     ]
 )
@@ -53,9 +53,8 @@ def test_embeds_like_the_exported_bundle(trained):
 @pytest.mark.parametrize("save_every_steps", [0, 1])
 def test_resumed_run_learns_what_an_uninterrupted_one_learns(tmp_path, cats, save_every_steps):
     """Up to the order of sums, which a GPU does not fix."""
-    recipe = TINY.with_settings(["augmentation.where=device"])
     unbroken, resumed = RunFolder(tmp_path / "unbroken"), RunFolder(tmp_path / "resumed")
-    fit(recipe, cats, unbroken.path, workers=1)
+    fit(TINY, cats, unbroken.path, workers=1)
 
     def stop_in_epoch_2(progress):
         if (progress.epoch, progress.step) == (2, 2):
@@ -63,9 +62,9 @@ def test_resumed_run_learns_what_an_uninterrupted_one_learns(tmp_path, cats, sav
 
     stop = {"on_step": stop_in_epoch_2} if save_every_steps else {"on_epoch": stop_after(2)}
     with pytest.raises(Interrupted):
-        fit(recipe, cats, resumed.path, workers=1, save_every_steps=save_every_steps, **stop)
+        fit(TINY, cats, resumed.path, workers=1, save_every_steps=save_every_steps, **stop)
     torch.rand(7, device="cuda")  # whatever the process that resumes drew before
-    fit(recipe, cats, resumed.path, workers=1, resume=True)
+    fit(TINY, cats, resumed.path, workers=1, resume=True)
     expected, actual = (
         [[float(row[name]) for name in ("loss", "gradient_norm", "lr")] for row in history(run)]
         for run in (unbroken, resumed)

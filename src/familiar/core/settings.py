@@ -1,0 +1,42 @@
+"""Settings: fields of dataclasses that are declared with their range and meaning, once."""
+
+from dataclasses import Field, field, fields
+from typing import Any, Literal, get_args, get_origin
+
+
+def setting(default: Any, low: float | None = None, high: float | None = None, meaning: str = "", **more: Any) -> Any:
+    """Declare a field of a dataclass.
+
+    Args:
+        default: its value where none is given.
+        low: the smallest value of a number.
+        high: the largest value of a number.
+        meaning: what it is, with its unit, for documentation that is made from the declaration.
+        more: further metadata.
+    """
+    return field(default=default, metadata={"range": None if low is None else (low, high), "meaning": meaning, **more})
+
+
+class Checked:
+    """Base of dataclasses whose values are checked as `check_settings` does."""
+
+    def __post_init__(self) -> None:
+        check_settings(self)
+
+
+def check_settings(settings: Any) -> None:
+    """Check the fields of a dataclass that were declared with `setting`, and those with options.
+
+    Raises:
+        ValueError: a number is outside its range, or a value is none of its `Literal`; the message names the field.
+    """
+    for declared in fields(settings):
+        check_setting(declared, getattr(settings, declared.name))
+
+
+def check_setting(declared: "Field[Any]", value: Any) -> None:
+    """Check a value of one field, as `check_settings` does."""
+    if (bounds := declared.metadata.get("range")) is not None and not bounds[0] <= value <= bounds[1]:
+        raise ValueError(f"{declared.name} must be in [{bounds[0]:g}, {bounds[1]:g}], not {value}")
+    if get_origin(declared.type) is Literal and value not in get_args(declared.type):
+        raise ValueError(f"{declared.name} must be one of {', '.join(get_args(declared.type))}, not {value!r}")
