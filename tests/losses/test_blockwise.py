@@ -79,7 +79,7 @@ LOSSES = {**PAIR_LOSSES, "batch_hard": BatchHard(0.7), "semi_hard_hardest": Semi
 
 
 @pytest.mark.parametrize("uses", CUBES)
-@given(batch=st.booleans().flatmap(lambda unit: sphere_batches(unit=unit)), data=st.data())
+@given(batch=sphere_batches(), data=st.data())
 def test_value_and_gradient_match_slow_reference(uses, batch, data):
     embeddings, labels, _ = batch
     anchors = data.draw(st.none() | st.integers(0, len(labels)))

@@ -26,6 +26,8 @@ DEFAULT_VALUES_PER_BLOCK = 2**26
 FINITE_INF = 1e30  # stands for infinity; finite, since 0 * inf is NaN
 
 Reduction = Literal["active", "all"]  # mean over the terms above zero, or over all terms
+REDUCTION = "the mean over the triplets or pairs whose loss is above zero, or over `all`"
+SQUARED_DISTANCE = (0, 4, "squared distance")  # the range of margins, and what they are
 
 
 class Block(NamedTuple):
@@ -74,7 +76,7 @@ class PairLoss(ABC):
         """Compute the loss of a batch.
 
         Args:
-            embeddings: one row per photo.
+            embeddings: unit rows, one per photo.
             labels: the identity of each row.
             anchors: only the first `anchors` rows are anchors; the others are still their positives and negatives.
                 By default all rows are.
@@ -84,9 +86,10 @@ class PairLoss(ABC):
             differentiable zero.
 
         Raises:
-            ValueError: the number of labels is not the number of rows, or there are more anchors than rows.
+            ValueError: a row has another length than 1, the number of labels is not the number of rows, or there are
+                more anchors than rows.
         """
-        check_batch(embeddings, labels, anchors)
+        check_batch(embeddings, labels, anchors, unit=True)
         value: Tensor = _PairLossFunction.apply(embeddings, labels, self, anchors)  # pyright: ignore
         return value
 

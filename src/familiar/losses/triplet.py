@@ -11,15 +11,17 @@ anchor's positives.
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import get_args
 
 import torch
 from jaxtyping import Float, Int64
 from torch import Tensor
 from torch.nn.functional import relu
 
+from familiar.core.settings import Checked, setting
 from familiar.losses.blockwise import (
     FINITE_INF,
+    REDUCTION,
+    SQUARED_DISTANCE,
     Block,
     BlockLoss,
     PairLoss,
@@ -35,7 +37,7 @@ from familiar.losses.mining import (
     mine_hard_negative,
     mine_semi_hard,
 )
-from familiar.losses.validation import check_batch, check_range, check_rows
+from familiar.losses.validation import check_batch, check_rows
 
 
 def triplet_gaps(
@@ -65,26 +67,26 @@ def triplet_loss(
 
     Returns:
         A scalar; 0 for no triplets.
+
+    Raises:
+        ValueError: a row has another length than 1, or a shape is another.
     """
+    check_rows(unit=True, anchors=anchors, positives=positives, negatives=negatives)
     costs = relu(triplet_gaps(anchors, positives, negatives) + margin)
     return costs.sum() / max(len(costs), 1)
 
 
 @dataclass
-class TripletLoss(ABC):
+class TripletLoss(Checked, ABC):
     """Base of the batch losses.
 
     Attributes:
-        margin: in squared distance, 0 or more.
+        margin: in squared distance, in [0, 4].
         reduction: the mean over the triplets whose loss is above zero ("active"), or over "all" that are selected.
     """
 
-    margin: float = 0.2
-    reduction: Reduction = "active"
-
-    def __post_init__(self) -> None:
-        check_range("margin", self.margin, self.margin >= 0, "0 or more")
-        check_range("reduction", self.reduction, self.reduction in get_args(Reduction), '"active" or "all"')
+    margin: float = setting(0.2, *SQUARED_DISTANCE)
+    reduction: Reduction = setting("active", meaning=REDUCTION)
 
     @abstractmethod
     def mine_triplets(self, embeddings: Float[Tensor, "n d"], labels: Int64[Tensor, " n"]) -> Triplets:
@@ -118,7 +120,10 @@ class TripletLoss(ABC):
 
 @dataclass
 class BatchAll(TripletLoss, PairLoss):
-    """The loss over all valid triplets of a batch, see `batch_all_triplet_loss`."""
+    """All triplets of the batch (FaceNet, arXiv 1503.03832).
+
+    See `batch_all_triplet_loss`.
+    """
 
     def mine_triplets(self, embeddings: Tensor, labels: Tensor) -> Triplets:
         """List all valid triplets."""
@@ -152,7 +157,9 @@ class BatchAll(TripletLoss, PairLoss):
 
 @dataclass
 class SemiHard(BatchAll):
-    """The loss over FaceNet's semi-hard triplets, see `semi_hard_triplet_loss`.
+    """Triplets in the right order, but with less than the margin (FaceNet, arXiv 1503.03832).
+
+    See `semi_hard_triplet_loss`.
 
     Attributes:
         select: "all" negatives with `d(a,p) < d(a,n) < d(a,p) + margin`, or for each anchor and positive the nearest of
@@ -160,12 +167,8 @@ class SemiHard(BatchAll):
         generator: of the random draws; by default torch's global one.
     """
 
-    select: Select = "all"
+    select: Select = setting("all", meaning="which of the semi-hard negatives of a pair are used")
     generator: torch.Generator | None = None
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_range("select", self.select, self.select in get_args(Select), ", ".join(get_args(Select)))
 
     def mine_triplets(self, embeddings: Tensor, labels: Tensor) -> Triplets:
         """List the semi-hard triplets."""
@@ -176,7 +179,7 @@ class SemiHard(BatchAll):
         if self.select == "all":
             return super().__call__(embeddings, labels, anchors)
         # One triplet per pair is few enough to list them.
-        check_batch(embeddings, labels, anchors)
+        check_batch(embeddings, labels, anchors, unit=True)
         triplets = self.mine_triplets(embeddings, labels)
         return self.triplet_loss_from(*triplets.first_anchors(anchors).select_rows(to_float32(embeddings)))
 
@@ -203,7 +206,7 @@ class SemiHard(BatchAll):
 
 @dataclass
 class HardNegative(TripletLoss, PairLoss):
-    """The loss over each anchor and positive with the anchor's nearest negative."""
+    """The nearest negative of each pair: one triplet for each anchor and positive."""
 
     def mine_triplets(self, embeddings: Tensor, labels: Tensor) -> Triplets:
         """List for each anchor and positive the triplet with the nearest negative."""
@@ -314,7 +317,7 @@ def active_fraction(embeddings: Float[Tensor, "n d"], labels: Int64[Tensor, " n"
     >>> active_fraction(torch.eye(2).repeat_interleave(2, 0), torch.tensor([0, 0, 1, 1]))
     0.0
     """
-    check_batch(embeddings, labels)
+    check_batch(embeddings, labels, unit=True)
     active = count_terms(BatchAll(margin), embeddings, labels)
     photos = torch.bincount(
         torch.searchsorted(labels.sort().values, labels)

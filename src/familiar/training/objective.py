@@ -1,6 +1,7 @@
 """Training objective: a recipe's loss, its scheduled hyper-parameters, and the losses added to it."""
 
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,9 @@ from torch import Tensor, nn
 from familiar.core.errors import BadRecipe
 from familiar.loading.blends import NO_LABEL
 from familiar.losses import (
+    BatchAll,
     CenterLoss,
+    CircleTriplets,
     CompatibleLoss,
     HarmonicLoss,
     SemiHard,
@@ -27,16 +30,11 @@ from familiar.training.settings import DistillSettings
 
 
 def check_loss(settings: LossSettings) -> None:
-    """Check settings whose allowed values depend on each other, at both ends of their schedules.
+    """Check what only the machine that trains knows.
 
     Raises:
-        BadRecipe: the loss rejects a combination of values, or the old bundle is missing.
+        BadRecipe: the old bundle is missing.
     """
-    for extreme in (0, -1):
-        try:
-            settings.build(1, 1, {name: getattr(settings, name).extremes[extreme] for name in settings.attributes()})
-        except ValueError as error:
-            raise BadRecipe(f"loss.{error}") from error
     if settings.compatible_with and not Path(settings.compatible_with).is_file():
         raise BadRecipe(
             f"{settings.compatible_with}: no such file; name the old bundle with --set loss.compatible_with=FILE"
@@ -49,8 +47,12 @@ def validation_loss(settings: LossSettings) -> Any | None:
     Triplet losses give the mean hinge over all triplets, whichever they mine; circle_triplets covers all triplets too;
     circle and contrastive stay as they are. None for classifiers, which know only the training identities.
     """
-    chosen = settings.for_validation()
-    return None if chosen is None else chosen.build(1, 1)
+    loss = settings.build(1, 1)
+    if isinstance(loss, nn.Module):
+        return None
+    if isinstance(loss, TripletLoss):
+        return BatchAll(loss.margin, "all")
+    return replace(loss, mining="batch_all") if isinstance(loss, CircleTriplets) else loss
 
 
 class Objective(nn.Module):
