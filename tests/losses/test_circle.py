@@ -17,7 +17,6 @@ from familiar.losses import (
     mine_batch_hard,
     mine_semi_hard,
     triplet_loss,
-    unit_prefix,
 )
 
 
@@ -282,22 +281,6 @@ def test_anchors_argument_limits_anchors_to_first_rows():
         front = [a, *(row for row in range(9) if row != a)]
         each.append(CirclePairs(gamma=8.0)(embeddings[front], labels[front], anchors=1))
     assert partial_loss.item() == pytest.approx(torch.stack(each).mean().item(), rel=1e-12)
-
-
-def test_prefix_losses_match_separate_unit_prefixes():
-    embeddings, labels = batch()
-    loss = CirclePairs(gamma=16.0)
-    weights = torch.tensor([0.3, 0.7], dtype=torch.float64)
-
-    def each(rows, labels):
-        return torch.stack([loss(unit_prefix(rows, length), labels) for length in (2, 6)]) @ weights
-
-    torch.testing.assert_close(
-        value_and_gradient(
-            lambda rows, labels: loss.loss_per_prefix(rows, labels, [2, 6]) @ weights, embeddings, labels
-        ),
-        value_and_gradient(each, embeddings, labels),
-    )
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])

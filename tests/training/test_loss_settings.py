@@ -188,9 +188,7 @@ def test_settings_must_fit_each_other():
     assert loss_named("arcface", margin_rad=3, branch="continuous").margin_rad == Schedule(3.0)
     with pytest.raises(ValueError, match=r"^margin_rad must be in \[0, 2\.33\], not 3\.0; branch=continuous allows"):
         loss_named("arcface", margin_rad="0 to 3 over 0.5")
-    with pytest.raises(
-        ValueError, match=r"^margin_factor must be in \[1, 3\.501\], not 4\.0; branch=cont"
-    ):
+    with pytest.raises(ValueError, match=r"^margin_factor must be in \[1, 3\.501\], not 4\.0; branch=cont"):
         loss_named("combined_margin", margin_factor="1 to 4 over 0.5")
 
 
@@ -204,7 +202,7 @@ def test_softmax_takes_raw_embeddings_unless_prefixes_or_an_old_bundle_need_unit
 
 @pytest.mark.parametrize("prefixes", [(64, 64), (128, 64), (0, 64), (-1, 64), (64, 128, 64)])
 def test_rejects_prefixes_that_do_not_increase(prefixes):
-    with pytest.raises(ValueError, match=r"^prefixes must be strictly increasing, such as 64,128,256, not"):
+    with pytest.raises(ValueError, match=r"^prefixes must be strictly increasing, such as 64, 128, 256, not"):
         loss_named("arcface", prefixes=prefixes, prefix_weights=(1.0,) * len(prefixes))
 
 
@@ -221,13 +219,13 @@ def test_rejects_prefixes_that_do_not_increase(prefixes):
     ],
 )
 def test_rejects_invalid_prefix_weights(weights):
-    with pytest.raises(ValueError, match=r"^prefix_weights needs one weight, .*, for each of the prefixes 64,128"):
+    with pytest.raises(ValueError, match=r"^prefixes \[64, 128\] need a weight each, 0 or more, not"):
         loss_named("arcface", prefixes=(64, 128), prefix_weights=weights)
 
 
 def test_rejects_prefix_weights_without_prefixes():
     assert loss_named("arcface", prefixes=(128,), prefix_weights=(0.0,)).prefixes == (128,)
-    with pytest.raises(ValueError, match=r"^prefix_weights given without prefixes"):
+    with pytest.raises(ValueError, match=r"^prefixes must be strictly increasing, such as 64, 128, 256, not \[\]"):
         loss_named("arcface", prefix_weights=(1.0,))
 
 
@@ -237,6 +235,6 @@ def test_only_mined_losses_accept_mined_on_full(name):
     if name in MINING_LOSSES:
         assert replace(nested, mined_on="full").mined_on == "full"
     else:
-        with pytest.raises(ValueError, match=f"^mined_on=full needs a loss that mines triplets, not {name}$"):
+        with pytest.raises(ValueError, match=r"^mined_on=full needs a loss that mines triplets, not "):
             replace(nested, mined_on="full")
     assert nested.mined_on == "own"

@@ -482,7 +482,7 @@ def test_dissimilar_key_error_has_no_suggestion():
         ("loss.branch=steep", "loss.branch must be one of penalty, continuous, not 'steep'"),
         ("loss.prefixes=a,128", "loss.prefixes must be a whole number, not 'a'"),
         ("loss.prefixes=64.5,128", "loss.prefixes must be a whole number, not '64.5'"),
-        ("loss.prefix_weights=1", r"loss\.prefix_weights given without prefixes"),
+        ("loss.prefix_weights=1", r"loss\.prefixes must be strictly increasing"),
         (
             "loss.scale=fast",
             r"^loss\.scale: 'fast' is neither a number nor a schedule: use a form such as 0\.4, or 0 to",

@@ -21,10 +21,8 @@ from familiar.core.files import content_sha256
 from familiar.core.terminal_text import one_line
 from familiar.datasets.folders import IdentityTable, PhotoRef, open_photo
 from familiar.datasets.idx import IdxPhoto
-from familiar.datasets.shards.parquet import ParquetPhoto
 from familiar.datasets.shards.scanning import ShardPhoto
 from familiar.datasets.shards.storage import is_url
-from familiar.datasets.shards.tar import TarPhoto
 from familiar.datasets.synthetic import SyntheticPhoto
 from familiar.detection.faces import crop_photo
 from familiar.loading.cache import (
@@ -184,19 +182,17 @@ def _photo_states(photos: tuple[PhotoRef, ...]) -> list[str | None]:
 
     def state(photo: PhotoRef) -> str | None:
         match photo:
-            case Path():
-                try:
-                    stat = photo.stat()
-                except OSError:
-                    return None
-                changed_ns = max(stat.st_mtime_ns, stat.st_ctime_ns)
-                return f"{changed_ns} {stat.st_mtime_ns} {stat.st_size} {stat.st_ino}"
             case SyntheticPhoto():
                 return photo.name
             case IdxPhoto():
                 return photo.content_sha256
-            case TarPhoto() | ParquetPhoto():
-                return _shard_content(photo)
+        try:
+            if not isinstance(photo, Path):
+                return photo.content_sha256
+            stat = photo.stat()
+            return f"{max(stat.st_mtime_ns, stat.st_ctime_ns)} {stat.st_mtime_ns} {stat.st_size} {stat.st_ino}"
+        except (OSError, UnreadablePhoto):
+            return None
 
     states: dict[int, str | None] = {}
     rows = _reading_order(photos)
@@ -232,14 +228,6 @@ def _threads(photos: tuple[PhotoRef, ...]) -> int:
     """Return how many threads read photos."""
     behind_url = any(isinstance(photo, ShardPhoto) and is_url(photo.shard) for photo in photos)
     return max(available_cores(), _URL_THREADS if behind_url else 1)
-
-
-def _shard_content(photo: ShardPhoto) -> str | None:
-    """Return the hash of a photo in a shard; None if it cannot be read, as of a file."""
-    try:
-        return photo.content_sha256
-    except UnreadablePhoto:
-        return None
 
 
 def _digest(table: IdentityTable, contents: Sequence[str | None]) -> str:

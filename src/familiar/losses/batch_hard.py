@@ -85,10 +85,10 @@ class _BatchHardFunction(torch.autograd.Function):
 def batch_hard_triplet_loss(
     embeddings: Float[Tensor, "n d"],
     labels: Int64[Tensor, " n"],
-    margin: float = 0.2,
+    margin: float = BatchHard.margin,
     *,
-    reduction: Reduction = "active",
-    soft_margin: bool = False,
+    reduction: Reduction = BatchHard.reduction,
+    soft_margin: bool = BatchHard.soft_margin,
 ) -> Float[Tensor, ""]:
     """Compute the triplet loss of each anchor's farthest positive and nearest negative (arXiv 1703.07737, Eq. 5).
 

@@ -232,10 +232,10 @@ class CirclePairs(Checked, PairLoss):
 def circle_pair_loss(
     embeddings: Float[Tensor, "n d"],
     labels: Int64[Tensor, " n"],
-    margin: float = 0.25,
-    gamma: float = 256.0,
+    margin: float = CirclePairs.margin,
+    gamma: float = CirclePairs.gamma,
     *,
-    detach_weights: bool = True,
+    detach_weights: bool = CirclePairs.detach_weights,
 ) -> Float[Tensor, ""]:
     """Compute circle loss over all pairs of a batch, with raw cosines (arXiv 2002.10857, Eq. 4-8).
 

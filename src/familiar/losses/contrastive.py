@@ -71,9 +71,9 @@ def _mean_positive_distance(rows: Tensor, labels: Tensor, anchors: int | None) -
 def contrastive_loss(
     embeddings: Float[Tensor, "n d"],
     labels: Int64[Tensor, " n"],
-    margin: float = 1.0,
+    margin: float = Contrastive.margin,
     *,
-    reduction: Reduction = "active",
+    reduction: Reduction = Contrastive.reduction,
 ) -> Float[Tensor, ""]:
     """Compute the mean squared distance d of positive pairs plus the mean of `[margin - d]_+` over negative pairs.
 

@@ -142,7 +142,9 @@ class _CosineCrossEntropy(Function):
         with torch.autocast(rows.device.type, enabled=False):
             row_grad = logit_grad @ flat
             center_grad = _remove_along(logit_grad.T @ rows, flat, norms)
-        return row_grad * ctx.ranks, center_grad.view_as(centers), None, None, None, None, None
+        if ctx.ranks > 1:
+            row_grad *= ctx.ranks
+        return row_grad, center_grad.view_as(centers), None, None, None, None, None
 
 
 def _log_softmax_across_ranks(logits: Float[Tensor, "n shard"]) -> Float[Tensor, "n shard"]:

@@ -4,6 +4,7 @@ These are the nested prefixes of the harmonic-embeddings proposal, elsewhere cal
 What FaceNet calls harmonic, vectors of different networks that can be compared, is `CompatibleLoss`.
 """
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
@@ -11,7 +12,7 @@ import torch
 from jaxtyping import Float, Int64
 from torch import Tensor, nn
 
-from familiar.losses.blockwise import PairLoss, unit_prefix
+from familiar.losses.blockwise import unit_prefix
 from familiar.losses.validation import check_batch
 
 MinedOn = Literal["own", "full"]
@@ -20,8 +21,7 @@ MinedOn = Literal["own", "full"]
 class HarmonicLoss(nn.Module):
     """`sum_k weight_k loss(first k components, scaled to unit length)` (Matryoshka, arXiv 2205.13147, Eq. 1).
 
-    Classifiers take the first components of their centers. Losses of pairs reuse the inner products of a shorter
-    prefix for the longer ones.
+    Classifiers take the first components of their centers.
 
     Args:
         loss: any of this package's, called with (embeddings, labels).
@@ -44,13 +44,12 @@ class HarmonicLoss(nn.Module):
     ) -> None:
         super().__init__()
         if not prefixes or prefixes[0] < 1 or sorted(set(prefixes)) != list(prefixes):
-            raise ValueError(f"prefixes must be 1 or more and strictly increasing, got {list(prefixes)}")
-        if len(weights) != len(prefixes) or min(weights) < 0:
-            raise ValueError(
-                f"weights must be one for each of the prefixes {list(prefixes)}, 0 or more, got {list(weights)}"
-            )
+            raise ValueError(f"prefixes must be strictly increasing, such as 64, 128, 256, not {list(prefixes)}")
+        if len(weights) != len(prefixes) or not all(0 <= weight < math.inf for weight in weights):
+            raise ValueError(f"prefixes {list(prefixes)} need a weight each, 0 or more, not {list(weights)}")
         if mined_on == "full" and not hasattr(loss, "triplet_loss_from"):
-            raise ValueError(f'mined_on="full" needs a loss of triplets, but {loss} has no triplets to share')
+            name = getattr(loss, "__name__", type(loss).__name__)
+            raise ValueError(f"mined_on=full needs a loss that mines triplets, not {name}")
         self.loss: Any = loss
         self.prefixes = tuple(prefixes)
         self.weights = tuple(weights)
@@ -73,8 +72,6 @@ class HarmonicLoss(nn.Module):
             values = [
                 self.loss.triplet_loss_from(*triplets.select_rows(unit_prefix(embeddings, k))) for k in self.prefixes
             ]
-        elif isinstance(self.loss, PairLoss):
-            values = self.loss.loss_per_prefix(embeddings, labels, self.prefixes).unbind()
         else:
             values = [self.loss(unit_prefix(embeddings, k), labels) for k in self.prefixes]
         return torch.stack([weight * value for weight, value in zip(self.weights, values, strict=True)]).sum()

@@ -9,7 +9,6 @@ anchor's positives.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -28,7 +27,6 @@ from familiar.losses.blockwise import (
     Reduction,
     count_terms,
     to_float32,
-    unit_prefix,
 )
 from familiar.losses.mining import (
     Select,
@@ -183,12 +181,6 @@ class SemiHard(BatchAll):
         triplets = self.mine_triplets(embeddings, labels)
         return self.triplet_loss_from(*triplets.first_anchors(anchors).select_rows(to_float32(embeddings)))
 
-    def loss_per_prefix(self, embeddings: Tensor, labels: Tensor, lengths: Sequence[int]) -> Tensor:
-        """Compute the loss of each prefix of the embeddings, see `PairLoss`."""
-        if self.select == "all":
-            return super().loss_per_prefix(embeddings, labels, lengths)
-        return torch.stack([self(unit_prefix(embeddings, length), labels) for length in lengths])
-
     def block_loss(self, block: Block) -> BlockLoss:
         """Compute the cost of a block and its derivative."""
         positives, negatives = block.positive_values(pad=0.0), block.negative_values(fill=FINITE_INF)
@@ -231,9 +223,9 @@ class HardNegative(TripletLoss, PairLoss):
 def batch_all_triplet_loss(
     embeddings: Float[Tensor, "n d"],
     labels: Int64[Tensor, " n"],
-    margin: float = 0.2,
+    margin: float = TripletLoss.margin,
     *,
-    reduction: Reduction = "active",
+    reduction: Reduction = TripletLoss.reduction,
 ) -> Float[Tensor, ""]:
     """Compute the triplet loss over all valid triplets of a batch (Hermans et al., arXiv 1703.07737, Eq. 6).
 
@@ -254,10 +246,10 @@ def batch_all_triplet_loss(
 def semi_hard_triplet_loss(
     embeddings: Float[Tensor, "n d"],
     labels: Int64[Tensor, " n"],
-    margin: float = 0.2,
+    margin: float = TripletLoss.margin,
     *,
-    reduction: Reduction = "active",
-    select: Select = "all",
+    reduction: Reduction = TripletLoss.reduction,
+    select: Select = SemiHard.select,
     generator: torch.Generator | None = None,
 ) -> Float[Tensor, ""]:
     """Compute the triplet loss over semi-hard triplets (FaceNet, arXiv 1503.03832, section 3.2).
@@ -285,9 +277,9 @@ def semi_hard_triplet_loss(
 def hard_negative_triplet_loss(
     embeddings: Float[Tensor, "n d"],
     labels: Int64[Tensor, " n"],
-    margin: float = 0.2,
+    margin: float = TripletLoss.margin,
     *,
-    reduction: Reduction = "active",
+    reduction: Reduction = TripletLoss.reduction,
 ) -> Float[Tensor, ""]:
     """Compute the triplet loss of each anchor and positive with the anchor's nearest negative.
 
@@ -300,7 +292,9 @@ def hard_negative_triplet_loss(
     return HardNegative(margin, reduction)(embeddings, labels)
 
 
-def active_fraction(embeddings: Float[Tensor, "n d"], labels: Int64[Tensor, " n"], margin: float = 0.2) -> float:
+def active_fraction(
+    embeddings: Float[Tensor, "n d"], labels: Int64[Tensor, " n"], margin: float = TripletLoss.margin
+) -> float:
     """Compute the share of all valid triplets with `d(a,p) + margin > d(a,n)`, which are not yet learned.
 
     Args:

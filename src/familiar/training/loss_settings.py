@@ -1,6 +1,5 @@
 """The settings of a loss in a recipe: those of its class in `familiar.losses`, and those that training adds."""
 
-import math
 from collections.abc import Mapping
 from dataclasses import Field, dataclass, field, fields, make_dataclass
 from typing import Any, ClassVar, Literal
@@ -9,6 +8,7 @@ import torch
 from torch import nn
 
 from familiar.core.settings import check_setting, setting
+from familiar.losses import HarmonicLoss
 from familiar.training.schedule import Schedule
 
 
@@ -52,12 +52,11 @@ class LossSettings:
                 object.__setattr__(self, declared.name, value)
             for extreme in value.extremes if isinstance(value, Schedule) else (value,):
                 check_setting(declared, extreme)
-        _check_prefixes(self.prefixes, self.prefix_weights)
-        if self.mined_on == "full" and self.prefixes and not self.mines_triplets:
-            raise ValueError(f"mined_on=full needs a loss that mines triplets, not {self.name}")
-        with torch.device("meta"):  # the loss checks settings that must fit each other
+        with torch.device("meta"):  # the losses check settings that must fit each other
             for end in (0, -1):
-                self.build(1, 1, {name: getattr(self, name).extremes[end] for name in self.attributes()})
+                loss = self.build(1, 1, {name: getattr(self, name).extremes[end] for name in self.attributes()})
+                if self.prefixes or self.prefix_weights:
+                    HarmonicLoss(loss, self.prefixes, self.prefix_weights, self.mined_on)
 
     @classmethod
     def settings(cls) -> "dict[str, Field[Any]]":
@@ -172,21 +171,3 @@ def settings_class(name: str, loss_class: type) -> type[LossSettings]:
         },
         frozen=True,
     )
-
-
-def _check_prefixes(prefixes: tuple[int, ...], weights: tuple[float, ...]) -> None:
-    if not prefixes:
-        if weights:
-            raise ValueError("prefix_weights given without prefixes; set prefixes too")
-        return
-    if sorted(set(prefixes)) != list(prefixes) or prefixes[0] < 1:
-        raise ValueError(f"prefixes must be strictly increasing, such as 64,128,256, not {_join(prefixes)}")
-    if len(weights) != len(prefixes) or not all(0 <= weight < math.inf for weight in weights):
-        raise ValueError(
-            f"prefix_weights needs one weight, 0 or more, for each of the prefixes {_join(prefixes)}, "
-            f"not {_join(weights)}"
-        )
-
-
-def _join(values: tuple[float, ...]) -> str:
-    return ",".join(map(str, values)) or "none"
