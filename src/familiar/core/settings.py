@@ -29,6 +29,13 @@ def check_settings(settings: Any) -> None:
 
     Raises:
         ValueError: a number is outside its range, or a value is none of its `Literal`; the message names the field.
+
+    >>> from dataclasses import make_dataclass
+    >>> crop = make_dataclass("Crop", [("size_px", int, setting(112, 16, 1024))])
+    >>> check_settings(crop(size_px=8))
+    Traceback (most recent call last):
+    ...
+    ValueError: size_px must be in [16, 1024], not 8
     """
     for declared in fields(settings):
         check_setting(declared, getattr(settings, declared.name))

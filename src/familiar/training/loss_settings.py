@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from familiar.core.settings import check_setting, setting
-from familiar.losses import HarmonicLoss
+from familiar.losses.harmonic import HarmonicLoss, MinedOn
 from familiar.training.schedule import Schedule
 
 
@@ -36,7 +36,7 @@ class LossSettings:
 
     prefixes: tuple[int, ...] = setting((), meaning="lengths of embedding prefixes trained as embeddings too")
     prefix_weights: tuple[float, ...] = setting((), meaning="the weight of each prefix's loss")
-    mined_on: Literal["own", "full"] = setting(
+    mined_on: MinedOn = setting(
         "own", meaning="whether each prefix mines its own triplets or all take those of the full length"
     )
     compatible_with: str = setting("", meaning="file of a bundle whose embeddings the new ones must be comparable with")
