@@ -38,7 +38,7 @@ def check_settings(settings: Any) -> None:
     ValueError: size_px must be in [16, 1024], not 8
     """
     for declared in fields(settings):
-        check_setting(declared, getattr(settings, declared.name))
+        check_setting(declared, getattr(settings, declared.name, None))  # what is not set yet has no range
 
 
 def check_setting(declared: "Field[Any]", value: Any) -> None:

@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Float, Int64
 from torch import Tensor, nn
 
-from familiar.losses.blockwise import unit_prefix
+from familiar.losses.blockwise import to_float32, unit_prefix
 from familiar.losses.validation import check_batch
 
 MinedOn = Literal["own", "full"]
@@ -67,6 +67,7 @@ class HarmonicLoss(nn.Module):
                 f"embeddings of {embeddings.shape[1]} components have no prefix of {self.prefixes[-1]}; "
                 "shorten the prefixes or lengthen the embedding"
             )
+        embeddings = to_float32(embeddings)  # once, so that the sum of the prefixes' gradients is rounded once
         if self.mined_on == "full":
             triplets = self.loss.mine_triplets(unit_prefix(embeddings, self.prefixes[-1]), labels)
             values = [

@@ -62,7 +62,7 @@ def test_operations_are_shown_at_the_ends_of_their_ranges_with_captions() -> Non
     assert captions["sharpness"] == ["x 0.00", "x 1.00", "x 2.00"]
     assert captions["jpeg"] == ["quality 100", "quality 85", "quality 70"]
     assert captions["dropout"] == ["1 of 7%", "2 of 14%", "4 of 21%"]
-    assert captions["erase"] == ["2%, 0.30 : 1", "6%, 1.00 : 1", "10%, 3.30 : 1"]
+    assert captions["erase"] == ["2%, 0.30 : 1", "6%, 0.99 : 1", "10%, 3.30 : 1"]
     assert [change.angle_deg for change in changes["rotate"]] == [-25.0, 12.5, 25.0]
     assert [change.jitter.hue for change in changes["hue"]] == pytest.approx([-0.1, 0.05, 0.1])
     assert [change.move.scale for change in changes["shift"]] == [1.0] * 3
