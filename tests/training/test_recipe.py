@@ -92,7 +92,7 @@ def any_value(key):
     field_type = type_of(key)
     if get_origin(field_type) is Literal:
         return st.sampled_from(get_args(field_type))
-    return schedules(1.0, 4.0) if key == "loss.margin_factor" else VALUES_BY_TYPE[field_type]
+    return schedules(1.0, 2.5) if key == "loss.margin_factor" else VALUES_BY_TYPE[field_type]
 
 
 WITHOUT_LOSS = st.fixed_dictionaries(
@@ -345,7 +345,8 @@ def test_schedule_text_is_parsed_and_stored(text, schedule):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("loss.margin_rad=0 + 0.1 every 1", r"^loss\.margin_rad must be in \[0, 2\.33\], not 3\.9"),
+        ("loss.margin_rad=0 + 0.1 every 1", r"^loss\.margin_rad must be in \[0, 3\.14159\], not 3\.9"),
+        ("loss.margin_rad=0 + 0.06 every 1", r"^loss\.margin_rad must be in \[0, 2\.33\], not 2\.34"),
         (
             "loss.label_smoothing=0.1 - 0.01 every 1",
             r"^loss\.label_smoothing must be in \[0, 0\.99\], not -0\.29",

@@ -89,7 +89,7 @@ def check_rows(
 def _check_unit(name: str, rows: Tensor) -> None:
     if not rows.numel():
         return
-    lengths: Tensor = torch.linalg.vector_norm(rows, dim=1, dtype=torch.promote_types(rows.dtype, torch.float32))  # pyright: ignore
+    lengths = _row_lengths(rows)
     shortest, longest = lengths.aminmax()
     if shortest > 1 - UNIT_TOLERANCE and longest < 1 + UNIT_TOLERANCE:  # not so if there is a NaN
         return
@@ -101,6 +101,10 @@ def _check_unit(name: str, rows: Tensor) -> None:
             f"{name} must be rows of unit length, but row {row} has length {lengths[row].item():.4g}; pass "
             "torch.nn.functional.normalize(rows)"
         )
+
+
+def _row_lengths(rows: Tensor) -> Tensor:
+    return torch.linalg.vector_norm(rows, dim=1, dtype=torch.promote_types(rows.dtype, torch.float32))  # pyright: ignore
 
 
 def check_finite(name: str, values: Tensor) -> None:

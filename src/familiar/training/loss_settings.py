@@ -50,13 +50,8 @@ class LossSettings:
             if declared.type is Schedule and not isinstance(value, Schedule):
                 value = Schedule.parse(str(value))
                 object.__setattr__(self, declared.name, value)
-            for extreme in value.extremes if isinstance(value, Schedule) else (value,):
-                check_setting(declared, extreme)
-        with torch.device("meta"):  # the losses check settings that must fit each other
-            for end in (0, -1):
-                loss = self.build(1, 1, {name: getattr(self, name).extremes[end] for name in self.attributes()})
-                if self.prefixes or self.prefix_weights:
-                    HarmonicLoss(loss, self.prefixes, self.prefix_weights, self.mined_on)
+        for end in (0, -1):
+            self._check({name: getattr(self, name).extremes[end] for name in self.scheduled()})
 
     @classmethod
     def settings(cls) -> "dict[str, Field[Any]]":
@@ -99,8 +94,16 @@ class LossSettings:
         Raises:
             ValueError: a schedule does so; the message names the setting.
         """
-        for name in self.scheduled():
-            check_setting(self.settings()[name], getattr(self, name).value_at(epochs - 1, epochs))
+        self._check({name: getattr(self, name).value_at(epochs - 1, epochs) for name in self.scheduled()})
+
+    def _check(self, numbers: Mapping[str, float]) -> None:
+        """Check the settings at one time of a run, whose numbers are given."""
+        for name, declared in self.settings().items():
+            check_setting(declared, numbers.get(name, getattr(self, name)))
+        with torch.device("meta"):  # the losses check settings that must fit each other
+            loss = self.build(1, 1, {name: numbers[name] for name in self.attributes()})
+            if self.prefixes or self.prefix_weights:
+                HarmonicLoss(loss, self.prefixes, self.prefix_weights, self.mined_on)
 
     def build(self, embedding_dim: int, classes: int, values: Mapping[str, float] | None = None) -> Any:
         """Build the loss, a class of `familiar.losses`.
@@ -152,7 +155,8 @@ def settings_class(name: str, loss_class: type) -> type[LossSettings]:
     """
     declarations: list[tuple[str, Any, Any]] = []
     for declared in fields(loss_class):
-        default, kind = declared.default, declared.type
+        default: Any = declared.default
+        kind: Any = declared.type
         if "meaning" not in declared.metadata:
             continue
         if kind is float:
