@@ -27,6 +27,9 @@ class CenterLoss(nn.Module):
         embedding_dim: length of the rows.
         classes: number of classes.
         rate: in [0, 1], the paper's alpha.
+
+    Attributes:
+        centers: a buffer, classes x embedding_dim.
     """
 
     embedding_dim: int = field(metadata=SIZE)
