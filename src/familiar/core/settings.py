@@ -1,6 +1,7 @@
 """Settings: fields of dataclasses that are declared with their range and meaning, once."""
 
 from dataclasses import Field, field, fields
+from functools import cache
 from typing import Any, Literal, get_args, get_origin
 
 
@@ -45,5 +46,10 @@ def check_setting(declared: "Field[Any]", value: Any) -> None:
     """Check a value of one field, as `check_settings` does."""
     if (bounds := declared.metadata.get("range")) is not None and not bounds[0] <= value <= bounds[1]:
         raise ValueError(f"{declared.name} must be in [{bounds[0]:g}, {bounds[1]:g}], not {value}")
-    if get_origin(declared.type) is Literal and value not in get_args(declared.type):
-        raise ValueError(f"{declared.name} must be one of {', '.join(get_args(declared.type))}, not {value!r}")
+    if (options := _options(declared.type)) and value not in options:
+        raise ValueError(f"{declared.name} must be one of {', '.join(options)}, not {value!r}")
+
+
+@cache  # a loss that is a function makes an object in every step
+def _options(hint: Any) -> tuple[Any, ...]:
+    return get_args(hint) if get_origin(hint) is Literal else ()

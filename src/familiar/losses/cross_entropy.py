@@ -16,7 +16,7 @@ from torch.autograd.function import once_differentiable
 from torch.nn.functional import normalize
 
 from familiar.losses.distributed import world_size
-from familiar.losses.validation import check_batch
+from familiar.losses.validation import check_batch, row_lengths
 
 MIN_NORM = 1e-12  # as in torch.nn.functional.normalize
 VALUES_PER_BLOCK = 2**20  # 4 MB of float32: with smaller blocks threads wait for each other more often
@@ -100,7 +100,7 @@ class _CosineCrossEntropy(Function):
     ) -> Tensor:
         class_count = centers.shape[-2]
         flat = centers.flatten(0, -2)
-        norms = _row_norms(flat)
+        norms = row_lengths(flat).clamp_min(MIN_NORM)
         logits = (rows @ flat.T).mul_(scale / norms)
         nearest = None
         if centers.ndim == 3:
@@ -169,12 +169,6 @@ def _remove_along(gradient: Tensor, centers: Tensor, norms: Tensor) -> Tensor:
     """Remove from the gradient of each center what points along it, since that does not change its direction."""
     along = _rowwise_inner_products(gradient, centers) / norms.square()
     return gradient.addcmul_(centers, along[:, None], value=-1.0)
-
-
-def _row_norms(rows: Tensor) -> Tensor:
-    """Return the norm of each row, above 0."""
-    norms: Tensor = torch.linalg.vector_norm(rows, dim=1)  # pyright: ignore
-    return torch.clamp_min(norms, MIN_NORM)  # pyright: ignore
 
 
 def _rowwise_inner_products(first: Tensor, second: Tensor) -> Tensor:

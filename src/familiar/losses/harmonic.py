@@ -11,8 +11,9 @@ from typing import Any, Literal
 import torch
 from jaxtyping import Float, Int64
 from torch import Tensor, nn
+from torch.nn.functional import normalize
 
-from familiar.losses.blockwise import to_float32, unit_prefix
+from familiar.losses.blockwise import to_float32
 from familiar.losses.validation import check_batch
 
 MinedOn = Literal["own", "full"]
@@ -68,11 +69,10 @@ class HarmonicLoss(nn.Module):
                 "shorten the prefixes or lengthen the embedding"
             )
         embeddings = to_float32(embeddings)  # once, so that the sum of the prefixes' gradients is rounded once
+        prefixes = [normalize(embeddings[:, :length], dim=1) for length in self.prefixes]
         if self.mined_on == "full":
-            triplets = self.loss.mine_triplets(unit_prefix(embeddings, self.prefixes[-1]), labels)
-            values = [
-                self.loss.triplet_loss_from(*triplets.select_rows(unit_prefix(embeddings, k))) for k in self.prefixes
-            ]
+            triplets = self.loss.mine_triplets(prefixes[-1], labels)
+            values = [self.loss.triplet_loss_from(*triplets.select_rows(prefix)) for prefix in prefixes]
         else:
-            values = [self.loss(unit_prefix(embeddings, k), labels) for k in self.prefixes]
+            values = [self.loss(prefix, labels) for prefix in prefixes]
         return torch.stack([weight * value for weight, value in zip(self.weights, values, strict=True)]).sum()

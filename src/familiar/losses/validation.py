@@ -89,9 +89,9 @@ def check_rows(
 def _check_unit(name: str, rows: Tensor) -> None:
     if not rows.numel():
         return
-    lengths = _row_lengths(rows)
-    shortest, longest = lengths.aminmax()
-    if shortest > 1 - UNIT_TOLERANCE and longest < 1 + UNIT_TOLERANCE:  # not so if there is a NaN
+    lengths = row_lengths(rows)
+    shortest, longest = torch.aminmax(lengths)
+    if shortest.item() > 1 - UNIT_TOLERANCE and longest.item() < 1 + UNIT_TOLERANCE:  # not so if there is a NaN
         return
     check_finite(name, rows)
     bad = (((lengths - 1).abs() > UNIT_TOLERANCE) & (lengths > 0)).nonzero()
@@ -103,8 +103,9 @@ def _check_unit(name: str, rows: Tensor) -> None:
         )
 
 
-def _row_lengths(rows: Tensor) -> Tensor:
-    return torch.linalg.vector_norm(rows, dim=1, dtype=torch.promote_types(rows.dtype, torch.float32))  # pyright: ignore
+def row_lengths(rows: Tensor) -> Tensor:
+    """Return the Euclidean length of each row."""
+    return torch.linalg.vector_norm(rows, dim=1)  # pyright: ignore
 
 
 def check_finite(name: str, values: Tensor) -> None:
