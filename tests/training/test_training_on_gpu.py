@@ -12,9 +12,9 @@ from familiar.export.run_export import export_bundle
 from familiar.losses import BatchAll
 from familiar.models.catalog import network_spec
 from familiar.training.fitting import fit
-from familiar.training.gradient_caching import backward
 from familiar.training.run import RunFolder
 from familiar.training.torch_embedder import torch_embedder
+from support.chunks import backward_in_chunks
 from support.tiny_run import TINY, Interrupted, history, stop_after
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")]
@@ -81,7 +81,7 @@ def test_gradients_of_chunks_are_those_of_the_cpu(dropout):
     labels = torch.tensor([0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 0])
     on_gpu, one_pass = copy.deepcopy(network).cuda(), copy.deepcopy(network).cuda()
     torch.manual_seed(1)
-    value = backward(on_gpu, on_gpu, lambda rows: BatchAll(0.5)(rows, labels.cuda()), images.cuda(), 6)
+    value = backward_in_chunks(on_gpu, on_gpu, lambda rows: BatchAll(0.5)(rows, labels.cuda()), images.cuda(), 6)
 
     torch.manual_seed(1)
     parts = [one_pass(images.cuda()[first::2]) for first in range(2)]
@@ -91,7 +91,7 @@ def test_gradients_of_chunks_are_those_of_the_cpu(dropout):
     assert value == pytest.approx(expected.item(), rel=1e-5)
     compare(on_gpu, one_pass)
     if not dropout:
-        backward(network, network, lambda rows: BatchAll(0.5)(rows, labels), images, 6)
+        backward_in_chunks(network, network, lambda rows: BatchAll(0.5)(rows, labels), images, 6)
         compare(on_gpu, network)
 
 
