@@ -14,11 +14,14 @@ import safetensors.torch
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from torch.nn import SyncBatchNorm
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from familiar.core.errors import BadRecipe, FailedOnMain, TrainingFailed
 from familiar.datasets.folders import DataSpec
 from familiar.loading.crops import read_table
 from familiar.loading.sampler import IdentityBatches, ShuffledBatches
+from familiar.models.catalog import network_spec
 from familiar.models.network import EmbeddingNetwork
 from familiar.models.weights import initialize_batch_norm
 from familiar.training import center_shards, fitting, loop
@@ -31,7 +34,7 @@ from familiar.training.network import initial_network
 from familiar.training.ranks import Ranks, join_ranks
 from familiar.training.run import RunFolder
 from familiar.training.sampling import RankBatches
-from familiar.training.state import TrainingState, start_centers_at_means
+from familiar.training.state import TrainingState, start_centers_at_means, synchronize_batch_norms
 from support.tiers import small_and_exhaustive
 from support.tiny_run import TINY, history
 
@@ -51,6 +54,7 @@ BASE = TINY.with_settings(
 BY_IDENTITY = ("sampler.identities=5", "sampler.photos=3")
 RECIPES = {
     "classifier": BASE,
+    "layers after the map": BASE.with_settings(["model.name=timm:mobilenetv3_small_050"]),
     "center loss": BASE.with_settings(["loss.center_weight=0.1", "loss.start=means"]),
     "sharded": BASE.with_settings(
         ["loss.name=partial_fc", "loss.rate=0.6", "loss.label_smoothing=0.1", "sampler.name=identities", *BY_IDENTITY]
@@ -140,6 +144,18 @@ def fit_with_batch_norms(photos: Path, run: Path) -> None:
     fit(TINY.with_settings(settings), str(photos), run)
 
 
+def fit_until(photos: Path, run: Path, step: str) -> None:
+    """Start or resume a run with dropout and batch norms; rank 0 ends at a step."""
+
+    def end(progress: loop.StepProgress) -> None:
+        if progress.record.step == int(step):
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    settings = ["loss.name=partial_fc", "loss.rate=0.6", "sampler.batch_size=8", "sampler.chunk_size=4"]
+    resume = RunFolder(run).recipe_json.exists()
+    fit(TINY.with_settings(settings), str(photos), run, resume=resume, save_every_steps=2, on_step=end)
+
+
 def start(processes: int, *arguments: object) -> "subprocess.CompletedProcess[str]":
     launcher = ["-m", "torch.distributed.run", "--nproc-per-node", str(processes), "--standalone"]
     return subprocess.run(
@@ -183,6 +199,18 @@ def test_processes_compute_what_one_computes(
                 np.testing.assert_allclose(actual[key], values, rtol=1e-10, atol=1e-10, err_msg=f"{name}: {key}")
 
 
+def test_on_gpus_batch_norms_are_those_of_torch_for_all_ranks():
+    """With the activations of timm's; in evaluation mode nothing changes."""
+    network, images = network_spec("mobilenetv3_small_050").build(32, 8, 0.0).eval(), torch.randn(4, 3, 32, 32)
+    before, expected = network.state_dict(), network(images)
+    synchronize_batch_norms(network, torch.device("cuda"), Ranks(0, 2))
+    norms = [module for module in network.modules() if isinstance(module, _BatchNorm)]
+    assert norms
+    assert all(isinstance(norm, SyncBatchNorm) for norm in norms)
+    assert network.state_dict().keys() == before.keys()
+    assert torch.equal(network(images), expected)
+
+
 def test_on_cpus_batch_norms_of_each_process_see_its_own_photos(photos: Path, tmp_path: Path):
     """Rank 0 says so; its statistics are those of the run."""
     done = start(2, "batch norms", photos, tmp_path)
@@ -209,6 +237,20 @@ def test_run_whose_ranks_are_killed_resumes_with_another_number_of_ranks(photos:
     torch.testing.assert_close(
         actual["objective.batch_loss.centers"], desired["objective.batch_loss.centers"], rtol=0, atol=1e-3
     )
+
+
+@pytest.mark.exhaustive
+def test_run_whose_ranks_are_killed_resumes_identically_with_as_many(photos: Path, tmp_path: Path):
+    """Within the second epoch."""
+    expected, run = RunFolder(tmp_path / "uninterrupted"), RunFolder(tmp_path / "killed")
+    succeed(2, "fit until", photos, expected.path, 0)
+    assert start(2, "fit until", photos, run.path, 7).returncode != 0
+    assert len(load_state(run.state)["figures"]["losses"]) == 2
+    succeed(2, "fit until", photos, run.path, 0)
+    for name in ("last", "best", "embedder", "steps_csv"):
+        assert getattr(run, name).read_bytes() == getattr(expected, name).read_bytes(), name
+    for file in expected.path.glob(PATTERN):
+        assert (run.path / file.name).read_bytes() == file.read_bytes()
 
 
 @pytest.mark.exhaustive
@@ -312,6 +354,7 @@ if __name__ == "__main__":
     tasks = {
         "float64": train_in_float64,
         "fit": fit_sharded,
+        "fit until": fit_until,
         "fit until disk is full": fit_until_disk_is_full,
         "batch norms": fit_with_batch_norms,
     }

@@ -17,6 +17,7 @@ from torch.nn.parallel import DistributedDataParallel
 from familiar.core.errors import BadRun, FamiliarError, TrainingFailed
 from familiar.loading.batches import PhotoBatches
 from familiar.loading.dataset import FaceDataset
+from familiar.models.catalog import TIMM
 from familiar.models.network import EmbeddingNetwork
 from familiar.training.center_shards import load_rows, remove_other_shards, save_rows, sharded_centers
 from familiar.training.checkpoint import load_state, save_state, save_weights
@@ -129,10 +130,11 @@ class TrainingState:
 
     def __post_init__(self) -> None:
         recipe, network, data = self.recipe, self.network, self.data
+        self.embedder = self.distributed = StepNetwork(network, recipe.loss.uses_raw_embeddings, self.compiled)
         if self.ranks.size > 1:
-            _synchronize_batch_norms(network, self.device, self.ranks)
-        self.embedder = StepNetwork(network, recipe.loss.uses_raw_embeddings, self.compiled)
-        self.distributed = self.embedder if self.ranks.size == 1 else DistributedDataParallel(self.embedder)
+            synchronize_batch_norms(network, self.device, self.ranks)
+            has_unused = recipe.model.name.startswith(TIMM)  # layers of timm's after the feature map
+            self.distributed = DistributedDataParallel(self.embedder, find_unused_parameters=has_unused)
         reference, teachers = data.reference_embeddings, data.teacher_embeddings
         self.objective = Objective(
             recipe.loss,
@@ -153,7 +155,7 @@ class TrainingState:
         return self.ranks.joint(TrainingFailed(f"{cause}; lower optimizer.lr or the loss's margin{best}"))
 
 
-def _synchronize_batch_norms(network: nn.Module, device: torch.device, ranks: Ranks) -> None:
+def synchronize_batch_norms(network: nn.Module, device: torch.device, ranks: Ranks) -> None:
     """Let batch norms normalize by the photos of all ranks where torch can, on GPUs; elsewhere, say that they do not.
 
     In place, since a network remembers which of its modules are frozen.
