@@ -218,6 +218,20 @@ def test_next_format_changes_the_pack(cats: Path, cache: CropCache, monkeypatch:
     assert len(packs(cache)) == 2
 
 
+def test_crops_are_those_of_this_format(tmp_path: Path) -> None:
+    """If these means of quarters change, packs of before are wrong: give `cache.FORMAT` the next number."""
+    y, x = np.mgrid[:40, :60]
+    Image.fromarray(np.stack([4 * x, 6 * y, 2 * (x + y)], 2).astype(np.uint8)).save(tmp_path / "slope.png")
+    photos = (SyntheticPhoto("cats", 0, 0), SyntheticPhoto("dogs", 1, 1), tmp_path / "slope.png")
+    crops = [crop_of(photo, replace(PREPROCESSING, resize="center_crop")) for photo in photos]
+    assert [crop.reshape(2, 16, 2, 16, 3).mean((1, 3)).ravel() for crop in crops] == [
+        pytest.approx([195, 142, 103, 165, 141, 115, 213, 178, 148, 162, 140, 116], abs=1),
+        pytest.approx([130, 123, 122, 156, 148, 144, 150, 140, 131, 108, 104, 99], abs=1),
+        pytest.approx([82, 64, 62, 154, 64, 98, 82, 170, 98, 154, 170, 134], abs=1),
+    ]
+    assert module.FORMAT == "familiar-crops/1"
+
+
 def test_moved_folder_uses_the_same_pack(cats: Path, cache: CropCache, opened: list[PhotoRef], tmp_path: Path) -> None:
     here = read(cats, cache)
     cats.rename(tmp_path / "pets")
