@@ -30,7 +30,7 @@ from familiar.losses import (
     SemiHard,
     TripletLoss,
 )
-from familiar.losses.margin import arcface_cosine, cosface_cosine
+from familiar.losses.margin import arcface_cosine
 from familiar.losses.triplet import triplet_gaps
 
 # Three identities with four photos each; one photo of each has strayed to its neighbors.
@@ -227,7 +227,7 @@ def _draw_logits(axes: Axes) -> None:
     penalty, continuous = (arcface_cosine(cosines, MARGIN_RAD, branch) for branch in ("penalty", "continuous"))
     here, beyond = angles <= switch_angle, angles > switch_angle
     axes.plot(degrees, cosines, color=FAINT, linewidth=2.2)
-    axes.plot(degrees, cosface_cosine(cosines, COSINE_MARGIN), color=GREEN, linewidth=2.2)
+    axes.plot(degrees, cosines - COSINE_MARGIN, color=GREEN, linewidth=2.2)
     axes.plot(degrees[here], penalty[here], color=BLUE, linewidth=2.2)
     for values, style in ((penalty, "--"), (continuous, "-."), ((angles + MARGIN_RAD).cos(), ":")):
         axes.plot(degrees[beyond], values[beyond], style, color=BLUE, linewidth=2.2)
@@ -245,10 +245,10 @@ def _draw_logits(axes: Axes) -> None:
 def _draw_pulls(axes: Axes) -> None:
     angles = torch.linspace(0, 2 * math.pi / 3, 481, dtype=torch.float64)
     for loss, color, style, name in (
-        (ArcFace(2, 3, 16.0, MARGIN_RAD), BLUE, "-", "ArcFace"),
-        (CosFace(2, 3, 16.0, COSINE_MARGIN), GREEN, "-", "CosFace"),
-        (NormFace(2, 3, 16.0), FAINT, "-", "NormFace"),
-        (NormFace(2, 3, 1.0), FAINT, ":", "NormFace, scale 1"),
+        (ArcFace(2, 3, scale=16.0, margin_rad=MARGIN_RAD), BLUE, "-", "ArcFace"),
+        (CosFace(2, 3, scale=16.0, margin=COSINE_MARGIN), GREEN, "-", "CosFace"),
+        (NormFace(2, 3, scale=16.0), FAINT, "-", "NormFace"),
+        (NormFace(2, 3, scale=1.0), FAINT, ":", "NormFace, scale 1"),
     ):
         back = _pull_to_center(loss, angles) / loss.scale
         axes.plot(angles.rad2deg(), back, style, color=color, linewidth=2.2, label=name)

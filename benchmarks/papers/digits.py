@@ -244,7 +244,7 @@ def _plane(bench: Bench, training: Training, digits: FaceDataset) -> Plane:
     image_index = np.array([photo.index for photo in digits.table.photos if isinstance(photo, IdxPhoto)])
     if recipe.loss.name != "softmax":
         centers = unit_rows(centers)
-    bias = getattr(objective.loss, "bias", None)
+    bias = getattr(objective.loss, "biases", None)
     bias = np.zeros(KNOWN, np.float32) if bias is None else bias.detach().numpy()
     return Plane(raw, digits.table.labels, image_index, centers, bias)
 

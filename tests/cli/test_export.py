@@ -18,7 +18,7 @@ from familiar.export import run_export as export_module
 from familiar.export.gate import Gate, GateMetrics
 from familiar.export.onnx import onnx_bytes
 from familiar.export.precision import PRECISIONS
-from familiar.training import trainer
+from familiar.training import loop
 from familiar.training.fitting import fit
 from familiar.training.run import RunFolder
 from support.cli import Answer, Familiar
@@ -37,7 +37,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     folder = RunFolder(tmp_path_factory.mktemp("runs") / "colors")
     photos = color_folder(tmp_path_factory.mktemp("photos") / "people", photos=10)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(trainer, "draw_curves", lambda *_: None)
+        patch.setattr(loop, "draw_curves", lambda *_: None)
         fit(TINY.with_settings(SETTINGS), DataSpec((str(photos),)), folder.path)
         made: list[bytes] = []
 

@@ -65,6 +65,18 @@ def test_python_examples_run() -> None:
             assert doctest.DocTestRunner(verbose=False).run(test, clear_globs=False).failed == 0
 
 
+def test_training_loop_of_the_page_learns_its_photos() -> None:
+    section = REFERENCE.partition("## In a training loop of yours")[2]
+    (code,) = re.findall(r"```python\n(.*?)```", section, flags=re.DOTALL)
+    assert 20 <= len(code.splitlines()) <= 30
+    torch.manual_seed(0)
+    seen: dict[str, Any] = {}
+    exec(code, seen)
+    with torch.no_grad():
+        cosines = seen["network"](seen["photos"]) @ torch.nn.functional.normalize(seen["classifier"].centers).T
+    assert (cosines.argmax(dim=1) == seen["labels"]).float().mean() > 0.9
+
+
 @pytest.mark.exhaustive
 def test_script_draws_every_picture_at_its_documented_size(tmp_path: Path) -> None:
     made = tmp_path / "pictures"

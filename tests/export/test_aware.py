@@ -10,7 +10,7 @@ from familiar.export.run_export import export_bundle
 from familiar.loading.crops import read_table
 from familiar.loading.dataset import FaceDataset
 from familiar.models.quantized import round_to_8_bits
-from familiar.training import trainer
+from familiar.training import loop
 from familiar.training.checkpoint import load_weights
 from familiar.training.fitting import fit
 from familiar.training.network import build_network
@@ -29,7 +29,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
     folder = RunFolder(tmp_path_factory.mktemp("runs") / "aware")
     settings = ["quantize.aware=true", "split.validation=0.3", "model.name=nano", "budget.epochs=1"]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(trainer, "draw_curves", lambda *_: None)
+        patch.setattr(loop, "draw_curves", lambda *_: None)
         fit(TINY.with_settings(settings), photos, folder.path)
     return folder
 

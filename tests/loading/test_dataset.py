@@ -1,5 +1,4 @@
 import pickle
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,8 +9,7 @@ from PIL import Image
 from familiar.core.errors import UnreadablePhoto
 from familiar.datasets.folders import DataSpec, IdentityTable, open_photo, scan_folders
 from familiar.datasets.synthetic import SyntheticPhoto
-from familiar.loading.augment.ops_torch import augment_batch, change_numbers
-from familiar.loading.augment.pipeline import augment, draw_change, photo_generator
+from familiar.loading.augment.pipeline import augment, photo_generator
 from familiar.loading.augment.settings import Augmentation
 from familiar.loading.crops import crop_of, read_table
 from familiar.loading.dataset import Batch, FaceDataset, PhotoKey, sequential_batches
@@ -75,11 +73,6 @@ def test_augmented_item_matches_augment_for_its_key(cats: Path) -> None:
     assert label == 1
 
 
-def test_device_augmentation_loads_crops_unchanged(cats: Path) -> None:
-    dataset = photos_of(scan_folders(cats), Augmentation(rotate_p=1.0, where="device"))
-    assert np.array_equal(dataset[PhotoKey(3, 2)][0], picture(32, 32, seed=10))
-
-
 def test_epochs_differ_only_with_augmentation(cats: Path) -> None:
     augmented, plain = photos_of(scan_folders(cats), CERTAIN), photos_of(scan_folders(cats))
     first, second = PhotoKey(0, 2), PhotoKey(1, 2)
@@ -107,21 +100,6 @@ def test_batch_equals_its_items(cats: Path, rows: list[int]) -> None:
         assert np.array_equal(pixels.numpy(), dataset[key][0])
     assert batch.labels.tolist() == [row // 2 for row in rows]
     assert batch.rows.tolist() == rows
-    assert batch.changes is None
-
-
-def test_batch_for_the_device_says_how_each_crop_is_augmented(cats: Path) -> None:
-    """A photo that occurs twice is changed in two ways, and in every epoch in another."""
-    dataset = photos_of(scan_folders(cats), replace(CERTAIN, where="device"))
-    keys = [PhotoKey(0, 2), PhotoKey(0, 2, 1), PhotoKey(1, 2)]
-    batch = dataset.__getitems__(keys)
-    assert isinstance(batch, Batch)
-    assert all(np.array_equal(pixels.numpy(), dataset.crop(2)) for pixels in batch.rgb_u8)
-    assert batch.changes is not None
-    drawn = [draw_change(CERTAIN, photo_generator(dataset.seed, *key)) for key in keys]
-    assert torch.equal(batch.changes.values, change_numbers(drawn, batch.rgb_u8.shape[1]).values)
-    augmented = augment_batch(batch.rgb_u8.permute(0, 3, 1, 2), batch.changes)
-    assert len({pixels.numpy().tobytes() for pixels in augmented}) == 3
 
 
 def test_missing_photo_error_names_file(cats: Path) -> None:

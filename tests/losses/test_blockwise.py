@@ -5,13 +5,13 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from torch.nn.functional import normalize
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from familiar.losses import blockwise
 from familiar.losses.batch_hard import BatchHard
 from familiar.losses.blockwise import BlockLoss, PairLoss, count_terms, distance_blocks
+from familiar.losses.harmonic import HarmonicLoss
 from familiar.losses.mining import mine_batch_hard, mine_hard_negative, mine_semi_hard
 from familiar.losses.triplet import BatchAll, HardNegative, SemiHard, active_fraction
 from support.triplet_reference import (
@@ -19,7 +19,6 @@ from support.triplet_reference import (
     assert_same,
     distance_table,
     grid_batches,
-    slow_loss,
     sphere_batches,
     unit_rows,
     valid_triplets,
@@ -29,7 +28,6 @@ from support.triplet_reference import (
 pytestmark = pytest.mark.slow
 
 UNEVEN = as_labels([0] * 9 + [1, 2, 2, 3] + [4] * 5)
-PREFIXES = [2, 3, 7]
 
 
 class Cubes(PairLoss):
@@ -79,7 +77,7 @@ LOSSES = {**PAIR_LOSSES, "batch_hard": BatchHard(0.7), "semi_hard_hardest": Semi
 
 
 @pytest.mark.parametrize("uses", CUBES)
-@given(batch=st.booleans().flatmap(lambda unit: sphere_batches(unit=unit)), data=st.data())
+@given(batch=sphere_batches(), data=st.data())
 def test_value_and_gradient_match_slow_reference(uses, batch, data):
     embeddings, labels, _ = batch
     anchors = data.draw(st.none() | st.integers(0, len(labels)))
@@ -127,106 +125,21 @@ def test_passes_gradcheck(uses):
     embeddings = unit_rows(18, 3).requires_grad_()
     assert torch.autograd.gradcheck(partial(CUBES[uses], labels=UNEVEN), embeddings)
     assert torch.autograd.gradcheck(partial(CUBES[uses], labels=UNEVEN, anchors=7), embeddings)
-    prefixes = partial(CUBES[uses].loss_per_prefix, labels=UNEVEN, lengths=[1, 3])
-    assert torch.autograd.gradcheck(prefixes, embeddings)
 
 
 @pytest.mark.parametrize("uses", CUBES)
 def test_rejects_second_derivative(uses):
     embeddings = unit_rows(18, 3).requires_grad_()
-    for value in (CUBES[uses](embeddings, UNEVEN), CUBES[uses].loss_per_prefix(embeddings, UNEVEN, [1, 3]).sum()):
-        (gradient,) = torch.autograd.grad(value.square(), embeddings, create_graph=True)
-        with pytest.raises(RuntimeError, match="once_differentiable"):
-            gradient.square().sum().backward()
-
-
-# Prefixes
-
-
-def prefix_by_prefix(loss, embeddings, labels, lengths):
-    return torch.stack([loss(normalize(embeddings[:, :length], dim=1), labels) for length in lengths])
-
-
-@pytest.mark.parametrize("name", [*PAIR_LOSSES, "semi_hard_hardest"])
-@pytest.mark.parametrize("unit", [True, False])
-@pytest.mark.parametrize("lengths", [PREFIXES, [3], [7], [2, 3, 4, 5, 6]])
-def test_prefix_losses_match_separate_unit_prefixes(name, unit, lengths):
-    embeddings = unit_rows(18, 7)
-    if not unit:
-        embeddings = embeddings * torch.linspace(0.3, 2.0, 18, dtype=torch.float64)[:, None]
-    weights = torch.linspace(0.5, 2.0, len(lengths), dtype=torch.float64)
-    loss = LOSSES[name]
-    values = loss.loss_per_prefix(embeddings, UNEVEN, lengths)
-    torch.testing.assert_close(values, prefix_by_prefix(loss, embeddings, UNEVEN, lengths))
-    assert_same(
-        value_and_gradient(lambda rows: weights @ loss.loss_per_prefix(rows, UNEVEN, lengths), embeddings),
-        value_and_gradient(lambda rows: weights @ prefix_by_prefix(loss, rows, UNEVEN, lengths), embeddings),
-    )
-
-
-@pytest.mark.parametrize("reduction", ["active", "all"])
-@pytest.mark.parametrize("way", ["batch_all", "semi_hard", "hard_negative"])
-@given(batch=sphere_batches(unit=False))
-def test_prefix_losses_match_slow_reference(way, reduction, batch):
-    embeddings, labels, margin = batch
-    lengths = range(2, embeddings.shape[1] + 1)
-    loss = {"batch_all": BatchAll, "semi_hard": SemiHard, "hard_negative": HardNegative}[way](margin, reduction)
-
-    def slow(rows):
-        prefixes = [normalize(rows[:, :length], dim=1) for length in lengths]
-        return sum(slow_loss(way, prefix, labels, margin, reduction) for prefix in prefixes)
-
-    ours = value_and_gradient(lambda rows: loss.loss_per_prefix(rows, labels, lengths).sum(), embeddings)
-    assert_same(ours, value_and_gradient(slow, embeddings), 1e-9)
-
-
-@pytest.mark.parametrize("name", PAIR_LOSSES)
-@pytest.mark.parametrize("names", [[], [5], [1, 2, 3]])
-def test_prefixes_without_positive_pairs_keep_gradient_finite(name, names):
-    embeddings = unit_rows(len(names), 7)
-    values = PAIR_LOSSES[name].loss_per_prefix(embeddings, as_labels(names), PREFIXES)
-    assert values.shape == (len(PREFIXES),)
-    _, gradient = value_and_gradient(
-        lambda rows: PAIR_LOSSES[name].loss_per_prefix(rows, as_labels(names), PREFIXES).sum(), embeddings
-    )
-    assert gradient.isfinite().all()
-    if name not in CUBES:
-        assert not values.any()
-        assert not gradient.any()
-
-
-def test_zero_prefix_keeps_loss_and_gradient_finite():
-    embeddings = unit_rows(18, 7, dtype=torch.float32)
-    embeddings[3, :2] = 0.0
-    for loss in PAIR_LOSSES.values():
-        value, gradient = value_and_gradient(
-            lambda rows, loss=loss: loss.loss_per_prefix(rows, UNEVEN, PREFIXES).sum(), embeddings
-        )
-        assert value.isfinite()
-        assert gradient.isfinite().all()
-
-
-@pytest.mark.parametrize("name", ["batch_all", "semi_hard", "hard_negative"])
-def test_prefix_losses_in_float32_match_float64(name):
-    embeddings, labels = unit_rows(200, 64), torch.arange(20).repeat(10)
-
-    def loss(rows):
-        return PAIR_LOSSES[name].loss_per_prefix(rows, labels, [16, 32, 64]).sum()
-
-    value, gradient = value_and_gradient(loss, embeddings.float())
-    exact, exact_gradient = value_and_gradient(loss, embeddings)
-    assert value.item() == pytest.approx(exact.item(), rel=3e-6)
-    assert (gradient - exact_gradient).abs().max() < 1e-3 * exact_gradient.abs().max()
+    (gradient,) = torch.autograd.grad(CUBES[uses](embeddings, UNEVEN).square(), embeddings, create_graph=True)
+    with pytest.raises(RuntimeError, match="once_differentiable"):
+        gradient.square().sum().backward()
 
 
 @pytest.mark.parametrize("name", PAIR_LOSSES)
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_half_precision_and_autocast_match_float32(name, dtype):
     embeddings = unit_rows(18, 7, dtype=dtype)
-
-    def loss(rows):
-        return PAIR_LOSSES[name](rows, UNEVEN) + PAIR_LOSSES[name].loss_per_prefix(rows, UNEVEN, PREFIXES).sum()
-
+    loss = partial(PAIR_LOSSES[name], labels=UNEVEN)
     value, gradient = value_and_gradient(loss, embeddings)
     expected, expected_gradient = value_and_gradient(loss, embeddings.float())
     assert value.dtype == torch.float32
@@ -251,19 +164,6 @@ def test_block_size_does_not_change_loss(name, rows_at_once, monkeypatch):
     assert blockwise.anchors_per_block(embeddings) == rows_at_once
     assert_same(value_and_gradient(LOSSES[name], embeddings, UNEVEN), expected, 1e-12)
     assert_same(value_and_gradient(LOSSES[name], embeddings, UNEVEN, 7), blocked, 1e-12)
-
-
-@pytest.mark.parametrize("name", PAIR_LOSSES)
-@pytest.mark.parametrize("rows_at_once", [1, 2, 3])
-def test_block_size_does_not_change_prefix_losses(name, rows_at_once, monkeypatch):
-    embeddings = unit_rows(18, 7)
-
-    def loss(rows):
-        return PAIR_LOSSES[name].loss_per_prefix(rows, UNEVEN, PREFIXES).sum()
-
-    expected = value_and_gradient(loss, embeddings)
-    monkeypatch.setitem(blockwise.VALUES_PER_BLOCK, "cpu", rows_at_once * 18)
-    assert_same(value_and_gradient(loss, embeddings), expected, 1e-12)
 
 
 @pytest.mark.parametrize("rows_at_once", [1, 2, 3])
@@ -305,7 +205,7 @@ LARGE = unit_rows(N, DIM, dtype=torch.float32)
 LARGE_LABELS = torch.cat([torch.zeros(300, dtype=torch.int64), 1 + torch.arange(N - 300) // 5])
 COMPUTED = {
     **{name: lambda rows, loss=loss: loss(rows, LARGE_LABELS).backward() for name, loss in LOSSES.items()},
-    "prefixes": lambda rows: BatchAll(0.7).loss_per_prefix(rows, LARGE_LABELS, [4, 8]).sum().backward(),
+    "prefixes": lambda rows: HarmonicLoss(BatchAll(0.7), (4, 8), (0.5, 0.5))(rows, LARGE_LABELS).backward(),
     "active_fraction": lambda rows: active_fraction(rows, LARGE_LABELS),
     "mine_batch_hard": lambda rows: mine_batch_hard(rows, LARGE_LABELS),
 }

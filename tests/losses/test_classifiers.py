@@ -13,6 +13,7 @@ from familiar.losses.classifiers import (
     ArcFace,
     CombinedMargin,
     CosFace,
+    CosineClassifier,
     NormFace,
     Softmax,
     SubCenterArcFace,
@@ -233,7 +234,7 @@ def test_autocast_does_not_change_loss():
     "wrong", [{"scale": 0.0}, {"margin_rad": -0.1}, {"margin_rad": 2.34}, {"label_smoothing": 1.0}]
 )
 def test_rejects_arcface_settings_out_of_range(wrong):
-    with pytest.raises(ValueError, match="out of range"):
+    with pytest.raises(ValueError, match=rf"^{next(iter(wrong))} must be in \["):
         ArcFace(4, 5, **wrong)
 
 
@@ -437,13 +438,13 @@ def test_every_classifier_learns_to_separate_classes(name):
 @pytest.mark.parametrize("smoothing", [0.0, 0.2])
 def test_softmax_equals_linear_layer_with_cross_entropy(bias, smoothing):
     objective = Softmax(4, 5, bias=bias, label_smoothing=smoothing).double()
-    assert (objective.bias is not None) == bias
-    if objective.bias is not None:
-        torch.nn.init.normal_(objective.bias)
+    assert (objective.biases is not None) == bias
+    if objective.biases is not None:
+        torch.nn.init.normal_(objective.biases)
     embeddings, labels = rows()
     for width in (4, 2):
         logits = 3.0 * embeddings[:, :width] @ objective.centers[:, :width].T
-        logits = logits + objective.bias if objective.bias is not None else logits
+        logits = logits + objective.biases if objective.biases is not None else logits
         expected = cross_entropy(logits, labels, label_smoothing=smoothing)
         assert objective(3.0 * embeddings[:, :width], labels).item() == pytest.approx(expected.item(), abs=1e-12)
     names = [key for key, _ in objective.named_parameters()]
@@ -488,14 +489,14 @@ def test_second_backward_pass_gives_same_gradient():
 
 
 def test_one_center_per_class_equals_arcface():
-    many, single = SubCenterArcFace(4, 5, 1).double(), arcface()
+    many, single = SubCenterArcFace(4, 5, centers_per_class=1).double(), arcface()
     many.centers.data = single.centers.data[None].clone()
     assert torch.equal(many(*rows()), single(*rows()))
     assert SubCenterArcFace(4, 5).centers.shape == (3, 5, 4)
 
 
 def test_only_nearest_center_in_class_receives_gradient():
-    objective = SubCenterArcFace(2, 2, 2).double()
+    objective = SubCenterArcFace(2, 2, centers_per_class=2).double()
     objective.centers.data = torch.tensor([[[1.0, 0.1], [-1.0, 0.0]], [[-0.3, 1.0], [-0.1, -1.0]]]).double()
     objective(torch.tensor([[1.0, 0.0]]).double(), torch.tensor([0])).backward()
     assert objective.centers.grad is not None
@@ -511,31 +512,62 @@ def test_settings_can_change_after_construction():
     assert objective(embeddings, labels).item() == pytest.approx(plain(embeddings, labels).item(), abs=1e-9)
 
 
+def test_softmax_scales_rows_to_unit_length_unless_they_are_raw():
+    raw, scaled = Softmax(4, 5).double(), Softmax(4, 5, raw_embeddings=False).double()
+    scaled.load_state_dict(raw.state_dict())
+    embeddings, labels = rows()
+    expected = raw(embeddings, labels).item()
+    assert scaled(3.0 * embeddings, labels).item() == pytest.approx(expected, abs=1e-12)
+    assert raw(3.0 * embeddings, labels).item() != pytest.approx(expected, abs=1e-3)
+
+
+def test_new_margin_needs_one_method():
+    class Halved(CosineClassifier):
+        def apply_margin(self, cosines):
+            return cosines / 2
+
+    torch.manual_seed(0)
+    objective = Halved(4, 5, scale=9.0).double()
+    torch.nn.init.normal_(objective.centers)
+    embeddings, labels = rows()
+    expected = reference_loss(embeddings, objective.centers, labels, lambda theta: math.cos(theta) / 2, 9.0)
+    assert objective(embeddings, labels).item() == pytest.approx(expected, rel=1e-9)
+
+
 @pytest.mark.parametrize(
-    ("make", "wrong", "named"),
+    ("make", "wrong", "message"),
     [
-        (NormFace, {"scale": -1.0}, "scale -1.0"),
-        (NormFace, {"classes": 0}, "classes 0"),
-        (NormFace, {"embedding_dim": 0}, "embedding_dim 0"),
-        (Softmax, {"label_smoothing": -0.1}, "label_smoothing -0.1"),
-        (CosFace, {"margin": -0.1}, "margin -0.1"),
-        (CosFace, {"margin": math.nan}, "margin nan"),
-        (ArcFace, {"branch": "easy"}, "branch easy"),
-        (ArcFace, {"margin_rad": 3.2, "branch": "continuous"}, "margin_rad 3.2"),
-        (CombinedMargin, {"margin_factor": 0.9}, "margin_factor 0.9"),
-        (CombinedMargin, {"margin_factor": 4.0}, "margin_factor 4.0"),
-        (CombinedMargin, {"margin": 2.1}, "margin 2.1"),
-        (SubCenterArcFace, {"centers_per_class": 0}, "centers_per_class 0"),
-        (PartialFC, {"rate": 0.0}, "rate 0.0"),
-        (PartialFC, {"rate": 1.1}, "rate 1.1"),
-        (CenterLoss, {"rate": -0.1}, "rate -0.1"),
+        (NormFace, {"scale": -1.0}, r"scale must be in \[0\.1, 1000\], not -1\.0"),
+        (NormFace, {"classes": 0}, r"classes must be in \[1, inf\], not 0"),
+        (NormFace, {"embedding_dim": 0}, r"embedding_dim must be in \[1, inf\], not 0"),
+        (Softmax, {"label_smoothing": -0.1}, r"label_smoothing must be in \[0, 0\.99\], not -0\.1"),
+        (CosFace, {"margin": -0.1}, r"margin must be in \[0, 2\], not -0\.1"),
+        (CosFace, {"margin": math.nan}, r"margin must be in \[0, 2\], not nan"),
+        (ArcFace, {"branch": "easy"}, "branch must be one of penalty, continuous, not 'easy'"),
+        (ArcFace, {"margin_rad": 3.2, "branch": "continuous"}, r"margin_rad must be in \[0, 3\.14159\], not 3\.2"),
+        (
+            ArcFace,
+            {"margin_rad": 2.34},
+            r"margin_rad must be in \[0, 2\.33\], not 2\.34; branch=continuous",
+        ),
+        (CombinedMargin, {"margin_factor": 0.9}, r"margin_factor must be in \[1, 4\], not 0\.9"),
+        (CombinedMargin, {"margin_factor": 4.0}, r"margin_factor must be in \[1, 3\.501\], not 4\.0; branch=cont"),
+        (CombinedMargin, {"margin": 2.1}, r"margin must be in \[0, 2\], not 2\.1"),
+        (SubCenterArcFace, {"centers_per_class": 0}, r"centers_per_class must be in \[1, 100\], not 0"),
+        (PartialFC, {"rate": 0.0}, r"rate must be in \[1e-06, 1\], not 0\.0"),
+        (PartialFC, {"rate": 1.1}, r"rate must be in \[1e-06, 1\], not 1\.1"),
+        (CenterLoss, {"rate": -0.1}, r"rate must be in \[0, 1\], not -0\.1"),
     ],
 )
-def test_range_error_names_the_setting(make, wrong, named):
-    with pytest.raises(
-        (ValueError, TypeError), match=f"^{named} is out of range" + ("|branch" if "branch" in wrong else "")
-    ):
+@pytest.mark.usefixtures("unchecked_signatures")
+def test_range_error_names_the_setting(make, wrong, message):
+    with pytest.raises(ValueError, match=f"^{message}"):
         make(**{"embedding_dim": 4, "classes": 5} | wrong)
+
+
+def test_continuous_branch_allows_what_the_penalty_does_not():
+    assert ArcFace(4, 5, margin_rad=2.34, branch="continuous").margin_rad == 2.34
+    assert CombinedMargin(4, 5, margin_factor=4.0, branch="continuous").margin_factor == 4.0
 
 
 def test_cosface_matches_pytorch_metric_learning():

@@ -160,5 +160,5 @@ def test_matches_pytorch_metric_learning(margin, reduction):
 
 @pytest.mark.parametrize("wrong", [{"margin": -1.0}, {"margin": math.nan}])
 def test_rejects_settings_out_of_range(wrong):
-    with pytest.raises(ValueError, match="out of range"):
+    with pytest.raises(ValueError, match=r"^margin must be in \[0, 4\], not "):
         Contrastive(**wrong)

@@ -5,7 +5,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from familiar.losses.margin import arcface_cosine, combined_cosine, cosface_cosine, equivalent_margin_rad
+from familiar.losses.margin import arcface_cosine, combined_cosine, equivalent_margin_rad
 from support.classifier_reference import arcface_angle, combined_angle
 
 
@@ -62,7 +62,6 @@ def test_continuous_branch_keeps_value_and_slope_at_switch_angle(margin_rad):
 
 
 def test_margins_equal_hand_computed_values():
-    assert cosface_cosine(torch.tensor([0.59]), 0.35).item() == pytest.approx(0.24)
     assert arcface_cosine(cosines_of(math.pi / 2), 0.4).item() == pytest.approx(-math.sin(0.4))
     assert combined_cosine(cosines_of(math.pi / 6), 2.0, math.pi / 6, 0.1).item() == pytest.approx(-0.1)
     # Two half turns and a quarter of one: the third piece of SphereFace's staircase.
@@ -90,4 +89,3 @@ def test_passes_gradcheck(branch):
     cosines = torch.tensor([-0.99, -0.7, -0.1, 0.5, 0.9], dtype=torch.float64, requires_grad=True)
     assert torch.autograd.gradcheck(lambda cos: arcface_cosine(cos, 0.4, branch), cosines)
     assert torch.autograd.gradcheck(lambda cos: combined_cosine(cos, 1.5, 0.4, 0.1, branch), cosines)
-    assert torch.autograd.gradcheck(lambda cos: cosface_cosine(cos, 0.4), cosines)

@@ -59,8 +59,16 @@ BATCH_LOSSES: dict[str, Callable[[], Callable[..., Any]]] = {
         )
     },
 }
+# Their margins are distances between unit vectors.
+UNIT_LOSSES = {
+    *("BatchAll", "BatchHard", "HardNegative", "SemiHard", "SemiHard hardest", "Contrastive", "CirclePairs"),
+    *(name for name in BATCH_LOSSES if name.startswith("CircleTriplets")),
+    *("AcrossRanks", "batch_all_triplet_loss", "batch_hard_triplet_loss", "hard_negative_triplet_loss"),
+    *("contrastive_loss", "semi_hard_triplet_loss", "circle_pair_loss", "active_fraction", "CompatibleLoss"),
+    "CompatibleLoss of old",
+}
 ROW_LOSSES = {"triplet_loss": 3, "circle_loss": 3, "distillation_loss": 2, "relation_loss": 2, "unit_prefix": 1}
-OTHERS = {"Triplets", "TripletLoss", "circle_from_similarities"}
+OTHERS = {"Triplets", "TripletLoss", "CosineClassifier", "circle_from_similarities"}
 
 
 def test_every_public_loss_is_checked():
@@ -104,8 +112,22 @@ def test_rejects_values_that_are_not_finite(name: str, value: float, dtype: torc
 def test_takes_finite_batches_whatever_their_sum(name: str):
     loss = BATCH_LOSSES[name]()
     loss(rows(), LABELS)
-    if not name.startswith(("Center", "Circle", "Softmax", "arcface")):
+    if name not in UNIT_LOSSES and not name.startswith(("Center", "Softmax", "arcface")):
         loss(torch.full((6, DIM), 3e38), LABELS)  # whose sum is infinite
+
+
+@pytest.mark.parametrize("name", BATCH_LOSSES)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+def test_losses_of_distances_refuse_rows_that_are_not_of_unit_length(name: str, dtype: torch.dtype):
+    loss, embeddings = BATCH_LOSSES[name](), rows().to(dtype)
+    loss(embeddings, LABELS)
+    loss(torch.cat([embeddings[:5], embeddings[5:] * 0]), LABELS)  # a row without a direction stays as it is
+    embeddings[4] *= 2
+    if name in UNIT_LOSSES:
+        with pytest.raises(ValueError, match=r"embeddings must be rows of unit length, but row 4 has length [12]"):
+            loss(embeddings, LABELS)
+    else:
+        loss(embeddings, LABELS)
 
 
 @pytest.mark.parametrize(("name", "count"), ROW_LOSSES.items())
@@ -125,13 +147,14 @@ def test_rejects_rows_that_do_not_belong_together(name: str, count: int):
             call(*arguments)
 
 
+@pytest.mark.parametrize("loss", [losses.circle_loss, losses.triplet_loss])
 @pytest.mark.parametrize("index", range(3))
-def test_circle_loss_rejects_rows_that_are_not_unit(index: int):
+def test_losses_of_listed_triplets_refuse_rows_that_are_not_unit(loss: Callable[..., Tensor], index: int):
     arguments = [rows() for _ in range(3)]
-    losses.circle_loss(*[each.bfloat16() for each in arguments])
+    loss(*[each.bfloat16() for each in arguments])
     arguments[index][4] *= 2
-    with pytest.raises(ValueError, match=r"must be rows of unit length, but row 4 has length 2; pass torch\.nn\."):
-        losses.circle_loss(*arguments)
+    with pytest.raises(ValueError, match=r"s must be rows of unit length, but row 4 has length 2; pass torch\.nn\."):
+        loss(*arguments)
 
 
 def test_circle_from_similarities_rejects_other_shapes_and_nan():
@@ -157,9 +180,9 @@ def test_center_loss_never_takes_what_is_not_finite(value: float):
         loss(rows(width=3), LABELS)
 
 
-def test_harmonic_prefixes_of_pairs_are_checked():
-    with pytest.raises(ValueError, match="5 labels for 6"):
-        losses.BatchAll().loss_per_prefix(rows(), LABELS[:5], [2, 4])
-    assert "anchors" in inspect.signature(losses.BatchAll.__call__).parameters
-    with pytest.raises(ValueError, match="anchors is 7"):
-        losses.BatchAll()(rows(), LABELS, anchors=7)
+def test_rejects_more_anchors_than_rows():
+    for name, make in BATCH_LOSSES.items():
+        if "anchors" in inspect.signature(make().__call__).parameters:
+            with pytest.raises(ValueError, match="anchors is 7"):
+                make()(rows(), LABELS, anchors=7)
+            assert name in UNIT_LOSSES

@@ -58,7 +58,7 @@ def test_softmax_probabilities_equal_printed():
 def test_bias_is_added_to_the_logits():
     loss = Softmax(2, CLASSES, bias=True).double()
     bias = torch.tensor([0.1, 0.3, 0.5, 1.0, 0.8], dtype=torch.float64)  # of the essay's later example
-    loss.load_state_dict({"centers": torch.tensor(SOFTMAX_CENTERS, dtype=torch.float64), "bias": bias})
+    loss.load_state_dict({"centers": torch.tensor(SOFTMAX_CENTERS, dtype=torch.float64), "biases": bias})
     without = log_probabilities(with_centers(Softmax(2, CLASSES, bias=False), SOFTMAX_CENTERS), SOFTMAX_EMBEDDING)
     changed = log_probabilities(loss, SOFTMAX_EMBEDDING) - without
     assert (changed - changed[0]).tolist() == pytest.approx((bias - bias[0]).tolist())

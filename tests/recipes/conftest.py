@@ -3,11 +3,11 @@
 import pytest
 
 from familiar.training import fitting as fit_module
-from familiar.training import trainer
+from familiar.training import loop
 
 
 @pytest.fixture
 def quiet(monkeypatch):
     """Skip the pictures of a run, which take longer than its steps."""
-    monkeypatch.setattr(trainer, "draw_curves", lambda *_: None)
+    monkeypatch.setattr(loop, "draw_curves", lambda *_: None)
     monkeypatch.setattr(fit_module, "plot_mining", lambda *_: None)

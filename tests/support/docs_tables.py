@@ -6,6 +6,7 @@ In a page such a table stands between `<!-- table: NAME -->` and `<!-- end of ta
 import inspect
 import re
 from collections.abc import Callable
+from dataclasses import Field
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -15,7 +16,7 @@ import click
 
 import familiar.losses
 from familiar.training.loss_catalog import LOSSES
-from familiar.training.loss_settings import Documented, LossSettings
+from familiar.training.loss_settings import LossSettings
 from support.api_pages import package_entries, package_rows, packages
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -36,33 +37,37 @@ def losses() -> list[str]:
     rows = ["| `loss.name` | class, and function if there is one | its settings | what it is |", "|---|---|---|---|"]
     for name, declared in LOSSES.items():
         settings = declared()
-        listed = ", ".join(f"`{key}` {_plain(getattr(settings, key))}" for key in settings.own_settings())
-        rows.append(f"| `{name}` | {_python(settings.builds)} | {listed} | {_summary(declared)} |")
+        listed = ", ".join(f"`{key}` {_plain(getattr(settings, key))}" for key in _unshared(declared))
+        rows.append(f"| `{name}` | {_python(declared.loss_class.__name__)} | {listed} | {_summary(declared)} |")
     return rows
 
 
-def _python(builds: str) -> str:
+def _unshared(declared: type[LossSettings]) -> "dict[str, Field[Any]]":
+    """Return the settings that not every loss has."""
+    shared = LossSettings.settings()
+    return {key: field for key, field in declared.settings().items() if key not in shared}
+
+
+def _python(loss_class: str) -> str:
     """Return the class of a loss, and the call of the function that computes the same."""
-    name = FUNCTIONS.get(builds)
+    name = FUNCTIONS.get(loss_class)
     if name is None:
-        return f"`{builds}`"
+        return f"`{loss_class}`"
     parameters = inspect.signature(getattr(familiar.losses, name)).parameters.values()
-    return f"`{builds}`, `{name}({', '.join(each.name for each in parameters if each.default is each.empty)})`"
+    return f"`{loss_class}`, `{name}({', '.join(each.name for each in parameters if each.default is each.empty)})`"
 
 
 def loss_settings() -> list[str]:
     """Return a row for each meaning of a setting: its range and the losses that have it."""
-    names: dict[tuple[str, Documented], list[str]] = {}
+    names: dict[tuple[str, str, str], list[str]] = {}
     for name, declared in LOSSES.items():
-        for key, documented in declared.own_settings().items():
-            names.setdefault((key, documented), []).append(name)
+        for key, field in _unshared(declared).items():
+            names.setdefault((key, *_described(field)), []).append(name)
     rows = ["| setting | meaning | range | losses |", "|---|---|---|---|"]
-    for (key, documented), losses in sorted(names.items(), key=lambda item: item[0][0]):
-        rows.append(
-            f"| `{key}` | {documented.meaning} | {_range(documented)} | {', '.join(f'`{n}`' for n in losses)} |"
-        )
-    for key, documented in LossSettings.settings().items():
-        rows.append(f"| `{key}` | {documented.meaning} | {_range(documented)} | all |")
+    for (key, *described), losses in sorted(names.items(), key=lambda item: item[0][0]):
+        rows.append(f"| `{key}` | {' | '.join(described)} | {_code(losses)} |")
+    for key, field in LossSettings.settings().items():
+        rows.append(f"| `{key}` | {' | '.join(_described(field))} | all |")
     return rows
 
 
@@ -184,8 +189,10 @@ def _code(names: list[str]) -> str:
     return ", ".join(f"`{name}`" for name in names)
 
 
-def _range(documented: Documented) -> str:
-    return "" if documented.range is None else "{:g} to {:g}".format(*documented.range)
+def _described(field: "Field[Any]") -> tuple[str, str]:
+    """Return the meaning of a setting and its range."""
+    bounds = field.metadata["range"]
+    return field.metadata["meaning"], "" if bounds is None else "{:g} to {:g}".format(*bounds)
 
 
 def _plain(value: object) -> str:

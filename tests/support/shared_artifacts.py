@@ -34,7 +34,7 @@ def made_once(factory: pytest.TempPathFactory, name: str, make: Callable[[Path],
 def shared_run(tmp_path_factory: pytest.TempPathFactory) -> "RunFolder":
     """A run of the tiny recipe, two epochs on synthetic `my cats` in the same folder, with its bundle. Read only."""
     from familiar.export.run_export import export_bundle
-    from familiar.training import trainer
+    from familiar.training import loop
     from familiar.training.fitting import fit
     from familiar.training.run import RunFolder
     from support.tiny_run import TINY, save_photos
@@ -42,7 +42,7 @@ def shared_run(tmp_path_factory: pytest.TempPathFactory) -> "RunFolder":
     def make(folder: Path) -> None:
         cats = save_photos(folder / "my cats", "synthetic:cats:12x8")
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(trainer, "draw_curves", lambda *_: None)
+            patch.setattr(loop, "draw_curves", lambda *_: None)
             # Exporting a network of few operations takes a second, that of MobileNetV3 ten.
             network = ["model.name=simple_v2", "model.blocks=3"]
             fit(TINY.with_settings([*network, "budget.epochs=2", "split.validation=0.4"]), cats, folder / "tiny")

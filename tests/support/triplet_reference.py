@@ -7,8 +7,9 @@ import torch
 from hypothesis import strategies as st
 from torch.nn.functional import normalize, relu, softplus
 
-GRID = (-1.0, -0.5, 0.0, 0.5, 1.0)  # squared distances are multiples of a quarter, without rounding
-QUARTERS = (0.0, 0.25, 0.5, 1.0, 2.0)  # margins that such distances meet exactly
+# Unit vectors whose squared distances are 0, 1, 2, 3 and 4, without rounding: halves, and the axes.
+GRID = (*itertools.product((-0.5, 0.5), repeat=4), *sorted({*itertools.permutations((1.0, 0.0, 0.0, 0.0))}))
+GRID_MARGINS = (0.0, 0.5, 1.0, 2.0)  # most of them are met exactly by a difference of two distances
 
 
 def distance_table(embeddings):
@@ -106,10 +107,9 @@ names = st.lists(st.integers(-3, 2), max_size=9)
 def grid_batches(draw):
     """Draw rows with many equal distances, or distances that differ by exactly the margin."""
     labels = draw(names)
-    row = st.tuples(st.sampled_from(GRID), st.sampled_from(GRID))
-    rows = draw(st.lists(row, min_size=len(labels), max_size=len(labels)))
-    embeddings = torch.tensor(rows, dtype=torch.float64).reshape(len(labels), 2)
-    return embeddings, as_labels(labels), draw(st.sampled_from(QUARTERS))
+    rows = draw(st.lists(st.sampled_from(GRID), min_size=len(labels), max_size=len(labels)))
+    embeddings = torch.tensor(rows, dtype=torch.float64).reshape(len(labels), 4)
+    return embeddings, as_labels(labels), draw(st.sampled_from(GRID_MARGINS))
 
 
 @st.composite

@@ -5,7 +5,8 @@ import pytest
 import torch
 
 from familiar.datasets.folders import DataSpec
-from familiar.training import fitting, trainer
+from familiar.training import fitting, loop
+from familiar.training.step import StepFigures
 from support.tiny_run import save_photos
 
 
@@ -20,16 +21,17 @@ def _one_thread() -> Iterator[None]:
 @pytest.fixture
 def without_curves(monkeypatch: pytest.MonkeyPatch) -> None:
     """Skip drawing, which takes longer than training here."""
-    monkeypatch.setattr(trainer, "draw_curves", lambda *_: None)
+    monkeypatch.setattr(loop, "draw_curves", lambda *_: None)
     monkeypatch.setattr(fitting, "plot_mining", lambda *_: None)
 
 
 @pytest.fixture
 def without_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     """Skip all computation in epochs, for tests of what follows from their validations."""
-    monkeypatch.setattr(trainer, "draw_curves", lambda *_: None)
-    monkeypatch.setattr(trainer.Trainer, "_train_step", lambda *_: (1.0, 1.0, None, 1))
-    monkeypatch.setattr(trainer, "embed_by_ranks", lambda *_, **__: np.zeros((1, 1), np.float32))
+    figures = torch.tensor(1.0), torch.tensor(1.0), torch.tensor(float("nan"))
+    monkeypatch.setattr(loop, "draw_curves", lambda *_: None)
+    monkeypatch.setattr(loop, "take_step", lambda _state, _batch, step: StepFigures(step, 1e-3, 1, *figures))
+    monkeypatch.setattr(loop, "embed_by_ranks", lambda *_, **__: np.zeros((1, 1), np.float32))
 
 
 @pytest.fixture(scope="session")

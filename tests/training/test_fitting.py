@@ -16,8 +16,7 @@ from familiar.datasets.folders import DataSpec
 from familiar.loading import crops as crop_cache
 from familiar.loading.cache import CropCache
 from familiar.training import fitting as fit_module
-from familiar.training import tensorboard, trainer
-from familiar.training.checkpoint import load_state, save_state
+from familiar.training import loop, tensorboard
 from familiar.training.fitting import fit, torch_threads_for
 from familiar.training.network import build_network
 from familiar.training.run import RunFolder
@@ -111,28 +110,13 @@ def test_resumed_run_has_every_step_once(tmp_path, finished, cats):
     assert run.steps_csv.read_bytes() == finished[0].steps_csv.read_bytes(), "a finished run adds nothing"
 
 
-@pytest.mark.usefixtures("without_curves")
-def test_resumes_run_of_version_without_steps(tmp_path, cats):
-    run = RunFolder(tmp_path / "run")
-    with pytest.raises(Interrupted):
-        fit(TINY, cats, run.path, on_epoch=stop_after(1))
-    run.steps_csv.unlink()
-    state = load_state(run.state)
-    for record in state["records"]:
-        del record["batch_recall_at_1"]
-    save_state(run.state, state)
-    fit(TINY, cats, run.path, resume=True)
-    assert [step.step for step in read_steps(run.steps_csv, 99)] == [3, 4, 5, 6]
-    assert [bool(row["batch_recall_at_1"]) for row in history(run)] == [False, True, True]
-
-
 def test_embedder_is_network_of_best_epoch(finished):
     run, result, *_ = finished
     best, embedder = (safetensors.torch.load_file(path) for path in (run.best, run.embedder))
     assert {key for key in best if key.startswith("network.")} == embedder.keys()
     assert all(torch.equal(embedder[key], best[key]) for key in embedder)
     assert {key.split(".")[0] for key in best} == {"network", "objective"}
-    centers = "objective.of_batch.centers"
+    centers = "objective.batch_loss.centers"
     assert best[centers].shape == (8, 16)
     last = safetensors.torch.load_file(run.last)
     assert (result.best_epoch == 3) == torch.equal(last[centers], best[centers])
@@ -262,7 +246,7 @@ def test_cached_photos_are_decoded_once(tmp_path, monkeypatch, cats):
     decoded = []
     decode = crop_cache.crop_of
     monkeypatch.setattr(crop_cache, "crop_of", lambda *photo: decoded.append(photo) or decode(*photo))
-    monkeypatch.setattr(trainer.Trainer, "_validate", lambda _self, record, _ends: record)
+    monkeypatch.setattr(loop, "validate_epoch", lambda _state, record, _is_last: record)
     monkeypatch.setattr(fit_module, "load_weights", lambda *_, **__: None)
     cache, reported = CropCache(tmp_path / "cache"), []
     fit(TINY, cats, tmp_path / "first", cache=cache, on_photo=lambda *counts: reported.append(counts))
@@ -344,10 +328,10 @@ def test_resume_rejects_changed_photos(finished, tmp_path, cats):
 @pytest.mark.exhaustive
 @pytest.mark.usefixtures("without_steps")
 def test_resume_after_patience_does_not_train(tmp_path, monkeypatch, cats):
-    monkeypatch.setattr(trainer, "validate", lambda *_: ValidationScores(0.7, 0.7, 0.5, 0.1))
+    monkeypatch.setattr(loop, "validate", lambda *_: ValidationScores(0.7, 0.7, 0.5, 0.1))
     recipe = TINY.with_settings(["budget.patience=1", "budget.epochs=9", "validation.every_epochs=1"])
     first = fit(recipe, cats, tmp_path)
-    monkeypatch.setattr(trainer.Trainer, "_train_step", lambda *_: pytest.fail("trained"))
+    monkeypatch.setattr(loop, "take_step", lambda *_: pytest.fail("trained"))
     again = fit(recipe, cats, tmp_path, resume=True)
     assert first.stopped == again.stopped == "patience"
     assert (again.epochs, again.best_epoch, again.best_score) == (2, 1, 0.7)
@@ -404,7 +388,7 @@ def test_default_workers_depend_on_device_and_cores(tmp_path, monkeypatch, cats,
         raise WorkersError(workers)
 
     monkeypatch.setattr(fit_module, "available_cores", lambda: cores)
-    monkeypatch.setattr(fit_module, "Trainer", report_workers)
+    monkeypatch.setattr(fit_module, "TrainingState", report_workers)
     monkeypatch.setattr(torch.nn.Module, "to", lambda self, **_: self)
     with pytest.raises(WorkersError) as caught:
         fit(TINY, cats, tmp_path, device=torch.device(device))

@@ -8,10 +8,10 @@ from torch import nn
 
 from familiar.losses import BatchAll, PartialFC, SemiHard
 from familiar.models.catalog import network_spec
-from familiar.training import gradient_caching
+from familiar.training import step
 from familiar.training.fitting import fit
-from familiar.training.gradient_caching import backward
 from familiar.training.run import RunFolder
+from support.chunks import backward_in_chunks
 from support.tiny_run import TINY, history
 
 SIZE_PX = 32
@@ -59,7 +59,9 @@ def test_frozen_statistics_match_whole_batch(chunk_size, monkeypatch):
     expected = gradients(network)
     network.zero_grad()
     before = copy.deepcopy(network.state_dict())
-    assert backward(network, network, batch_all_loss, images(), chunk_size) == pytest.approx(value.item(), rel=1e-12)
+    assert backward_in_chunks(network, network, batch_all_loss, images(), chunk_size) == pytest.approx(
+        value.item(), rel=1e-12
+    )
     assert_same(gradients(network), expected)
     assert all(torch.equal(tensor, before[key]) for key, tensor in network.state_dict().items())
 
@@ -92,30 +94,15 @@ def test_updated_statistics_match_chunked_reference(chunk_size, momentum, monkey
 
     torch.manual_seed(7)
     before = {name: network.get_buffer(name).clone() for name in statistics}
-    assert backward(network, network, batch_all_loss, images(), chunk_size) == pytest.approx(value.item(), rel=1e-12)
+    assert backward_in_chunks(network, network, batch_all_loss, images(), chunk_size) == pytest.approx(
+        value.item(), rel=1e-12
+    )
     assert torch.equal(torch.rand(3), after), "later random draws are unchanged"
     assert_same(gradients(network), gradients(reference))
     for name, chunk_values in statistics.items():
         expected = (1 - momentum) * before[name] + momentum * sum(chunk_values)
         torch.testing.assert_close(network.get_buffer(name), expected, msg=name)
     assert [norm.momentum for norm in batch_norms(network)] == [momentum] * len(batch_norms(network))
-    assert {int(norm.num_batches_tracked) for norm in batch_norms(network)} == {1}
-
-
-def test_cumulative_batch_norm_counts_chunks_as_one_step():
-    network = small_network().train().float()
-    for norm in batch_norms(network):
-        norm.momentum = None
-        norm.num_batches_tracked.fill_(3)
-    first = batch_norms(network)[0]
-    before, chunk_means = first.running_mean.clone(), []
-    hook = first.register_forward_pre_hook(lambda _, inputs: chunk_means.append(inputs[0].mean((0, 2, 3))))
-    backward(network, network, batch_all_loss, images().float(), 6)
-    hook.remove()
-    weights = torch.tensor([6.0, 5.0]) / 11
-    mean = (torch.stack(chunk_means[:2]) * weights[:, None]).sum(0)
-    torch.testing.assert_close(first.running_mean, 0.75 * before + 0.25 * mean)
-    assert first.momentum is None
 
 
 def test_frozen_trunk_is_unchanged():
@@ -123,19 +110,10 @@ def test_frozen_trunk_is_unchanged():
     network.freeze_trunk()
     network.train()
     before = copy.deepcopy(network.trunk.state_dict())
-    backward(network, network, batch_all_loss, images().float(), 4)
+    backward_in_chunks(network, network, batch_all_loss, images().float(), 4)
     assert all(torch.equal(tensor, before[key]) for key, tensor in network.trunk.state_dict().items())
     assert all(parameter.grad is None for parameter in network.trunk.parameters())
     assert network.head.project.weight.grad.any()
-
-
-@pytest.mark.parametrize("chunk_size", [0, 11, 400])
-def test_batch_within_chunk_size_is_embedded_once(chunk_size):
-    network = small_network().train().float()
-    sizes = []
-    network.register_forward_hook(lambda _, __, output: sizes.append(len(output)))
-    backward(network, network, batch_all_loss, images().float(), chunk_size)
-    assert sizes == [11]
 
 
 def test_each_chunk_spans_all_identities():
@@ -147,7 +125,7 @@ def test_each_chunk_spans_all_identities():
         identity_counts.append(chunk[:, 0, 0, 0].unique().numel())
         return chunk.flatten(1).requires_grad_()
 
-    backward(
+    backward_in_chunks(
         nn.Identity(),
         embed,
         lambda embeddings: embeddings.sum(),
@@ -162,7 +140,7 @@ def test_chunks_are_even_and_limited_to_chunk_size(count, chunk_size):
     network = nn.Sequential(nn.Flatten(), nn.Linear(3, 2), nn.BatchNorm1d(2))
     sizes = []
     network.register_forward_hook(lambda _, __, output: sizes.append(len(output)))
-    backward(
+    backward_in_chunks(
         network,
         network,
         lambda embeddings: embeddings.square().sum(),
@@ -185,13 +163,13 @@ def test_only_second_pass_builds_graph():
         requires_grad.append(embeddings.requires_grad)
         return embeddings
 
-    backward(network, embed, batch_all_loss, images().float(), 4)
+    backward_in_chunks(network, embed, batch_all_loss, images().float(), 4)
     assert requires_grad == [False] * 3 + [True] * 3
 
 
 def test_loss_parameters_receive_gradient_once():
     network, centers = small_network().eval().float(), PartialFC(8, 5, rate=1.0)
-    backward(network, network, lambda embeddings: centers(embeddings, LABELS), images().float(), 4)
+    backward_in_chunks(network, network, lambda embeddings: centers(embeddings, LABELS), images().float(), 4)
     cached = centers.centers.grad.to_dense().clone()
     centers.zero_grad()
     centers(network(images().float()).detach(), LABELS).backward()
@@ -208,7 +186,9 @@ def test_half_precision_embeddings_get_finite_gradients():
 
     assert embed(images(4).float()).dtype in (torch.bfloat16, torch.float32)
     loss = SemiHard(0.2)
-    value = backward(network, embed, lambda raw: loss(nn.functional.normalize(raw), LABELS), images().float(), 4)
+    value = backward_in_chunks(
+        network, embed, lambda raw: loss(nn.functional.normalize(raw), LABELS), images().float(), 4
+    )
     assert value >= 0
     assert all(parameter.grad.isfinite().all() for parameter in network.parameters())
 
@@ -220,7 +200,7 @@ def test_error_restores_batch_norm_momenta():
         raise RuntimeError("the loss")
 
     with pytest.raises(RuntimeError, match="the loss"):
-        backward(network, network, broken, images().float(), 4)
+        backward_in_chunks(network, network, broken, images().float(), 4)
     assert {norm.momentum for norm in batch_norms(network)} == {0.1}
 
 
@@ -230,12 +210,11 @@ def test_chunk_size_enables_gradient_caching(tmp_path, cats, monkeypatch):
     """Chunks give other losses than whole batches here, since batch norms are in training mode."""
     recipe = TINY.with_settings(["loss.name=semi_hard", "sampler.identities=6", "sampler.photos=4"])
     calls = []
-    original = gradient_caching._freeze_statistics
-    monkeypatch.setattr(gradient_caching, "_freeze_statistics", lambda network: calls.append(1) or original(network))
-    whole, chunked = RunFolder(tmp_path / "whole"), RunFolder(tmp_path / "chunked")
-    fit(recipe, cats, whole.path)
-    assert not calls
-    fit(recipe.with_settings(["sampler.chunk_size=8"]), cats, chunked.path)
-    assert len(calls) == 3, "one step per epoch"
-    assert history(whole)[0]["loss"] != history(chunked)[0]["loss"]
-    assert whole.last.read_bytes() != chunked.last.read_bytes()
+    original = step.backward_chunks
+    monkeypatch.setattr(step, "backward_chunks", lambda *arguments: calls.append(1) or original(*arguments))
+    runs = {size: RunFolder(tmp_path / str(size)) for size in (0, 24, 8)}
+    for size, run in runs.items():
+        fit(recipe.with_settings([f"sampler.chunk_size={size}"]), cats, run.path)
+        assert len(calls) == (3 if size == 8 else 0), "one step per epoch"
+    assert runs[0].last.read_bytes() == runs[24].last.read_bytes() != runs[8].last.read_bytes()
+    assert history(runs[0])[0]["loss"] != history(runs[8])[0]["loss"]

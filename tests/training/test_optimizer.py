@@ -120,7 +120,7 @@ def test_embedding_l2_matches_keras_gradient(parts):
         parameter.grad = torch.zeros_like(parameter)
     weight = network.head.project.weight
     expected = weight.detach().square().sum().sqrt().item() * 0.5
-    assert optimizer.step() == pytest.approx(expected, rel=1e-5)
+    assert optimizer.step().item() == pytest.approx(expected, rel=1e-5)
     assert [name for name, parameter in network.named_parameters() if parameter.grad.any()] == ["head.project.weight"]
 
 

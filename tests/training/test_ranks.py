@@ -14,14 +14,19 @@ import safetensors.torch
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from torch.nn import SyncBatchNorm
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from familiar.core.errors import BadRecipe, FailedOnMain, TrainingFailed
 from familiar.datasets.folders import DataSpec
 from familiar.loading.crops import read_table
 from familiar.loading.sampler import IdentityBatches, ShuffledBatches
-from familiar.training import center_shards
+from familiar.models.catalog import network_spec
+from familiar.models.network import EmbeddingNetwork
+from familiar.models.weights import initialize_batch_norm
+from familiar.training import center_shards, fitting, loop
 from familiar.training import ranks as ranks_module
-from familiar.training.center_shards import PATTERN
+from familiar.training.center_shards import PATTERN, sharded_centers
 from familiar.training.checkpoint import load_state
 from familiar.training.data import prepare_data
 from familiar.training.fitting import fit
@@ -29,17 +34,18 @@ from familiar.training.network import initial_network
 from familiar.training.ranks import Ranks, join_ranks
 from familiar.training.run import RunFolder
 from familiar.training.sampling import RankBatches
-from familiar.training.synced_batch_norm import synchronize_batch_norms
-from familiar.training.trainer import Trainer
+from familiar.training.state import TrainingState, start_centers_at_means, synchronize_batch_norms
 from support.tiers import small_and_exhaustive
 from support.tiny_run import TINY, history
 
 pytestmark = pytest.mark.slow
 
-# Dropout would draw other numbers on each rank.
+# Dropout would draw other numbers on each rank, and on CPUs the batch norms of each would see its own photos only.
 BASE = TINY.with_settings(
     [
         "model.dropout=0",
+        "model.frozen_statistics=true",
+        "model.head=average_bias",
         "optimizer.lr=1e-3",
         "optimizer.backbone_lr=1e-3",
         "split.test=0",
@@ -48,6 +54,7 @@ BASE = TINY.with_settings(
 BY_IDENTITY = ("sampler.identities=5", "sampler.photos=3")
 RECIPES = {
     "classifier": BASE,
+    "layers after the map": BASE.with_settings(["model.name=timm:mobilenetv3_small_050"]),
     "center loss": BASE.with_settings(["loss.center_weight=0.1", "loss.start=means"]),
     "sharded": BASE.with_settings(
         ["loss.name=partial_fc", "loss.rate=0.6", "loss.label_smoothing=0.1", "sampler.name=identities", *BY_IDENTITY]
@@ -63,13 +70,16 @@ RECIPES = {
             "loss.name=semi_hard",
             *BY_IDENTITY,
             "sampler.chunk_size=4",
-            "model.frozen_statistics=true",
-            "model.head=average_bias",
         ]
     ),
 }
 STEPS_PER_EPOCH = 2
 SHARDED = BASE.with_settings(["loss.name=partial_fc", "loss.rate=0.6", "budget.epochs=3", "validation.every_epochs=1"])
+
+
+def measure_statistics(network: EmbeddingNetwork, _: object = None) -> None:
+    """Give the frozen batch norms useful statistics: with those of a new network all embeddings are the same."""
+    initialize_batch_norm(network.trunk, [torch.randn(64, 3, 32, 32)])
 
 
 def train_in_float64(photos: Path, runs: Path, epochs: str, *names: str) -> None:
@@ -81,19 +91,18 @@ def train_in_float64(photos: Path, runs: Path, epochs: str, *names: str) -> None
             network, recipe = initial_network(recipe)
             table = read_table(DataSpec((str(photos),)).read(), recipe.input.preprocessing())
             data = prepare_data(recipe, table)
-            if ranks.size > 1:
-                synchronize_batch_norms(network, torch.device("cpu"))
+            measure_statistics(network)
             run = RunFolder(runs / name)
             run.path.mkdir(parents=True, exist_ok=True)
-            trainer = Trainer(recipe, network.double(), data, run, torch.device("cpu"), 0, ranks=ranks)
+            state = TrainingState(recipe, network.double(), data, run, torch.device("cpu"), ranks=ranks)
             if getattr(recipe.loss, "start", "random") == "means":
-                trainer.start_centers_at_means()
+                start_centers_at_means(state)
             losses: list[float] = []
-            trainer.train(lambda step, losses=losses: losses.append(step.loss), lambda _: None)
+            loop.train(state, [lambda step, losses=losses: losses.append(step.loss)])
             tensors = {key: value.numpy() for key, value in network.state_dict().items()}
-            parts = ranks.gather({key: value.numpy() for key, value in trainer.objective.state_dict().items()})
+            parts = ranks.gather({key: value.numpy() for key, value in state.objective.state_dict().items()})
             for key in parts[0]:
-                is_sharded = key in trainer.sharded and ranks.size > 1
+                is_sharded = key in sharded_centers(state.objective) and ranks.size > 1
                 tensors[f"loss {key}"] = np.concatenate([part[key] for part in parts]) if is_sharded else parts[0][key]
             if ranks.is_main:
                 np.savez(runs / f"{name}.npz", losses=losses, **tensors)
@@ -101,17 +110,17 @@ def train_in_float64(photos: Path, runs: Path, epochs: str, *names: str) -> None
 
 def fit_sharded(photos: Path, run: Path, killed_rank: str = "-1", after_epoch: str = "0") -> None:
     """Start or resume a run; one of the ranks is killed once an epoch is saved."""
-    save = Trainer._save
+    save = loop.save_checkpoint
 
-    def save_and_die(trainer: Trainer) -> None:
-        save(trainer)
-        if trainer.ranks.rank == int(killed_rank) and len(trainer.records) == int(after_epoch):
-            trainer.ranks.wait()  # for rank 0, which writes the state last
-            os.kill(os.getpid(), signal.SIGKILL)
-        elif len(trainer.records) == int(after_epoch):
-            trainer.ranks.wait()
+    def save_and_die(state: TrainingState) -> None:
+        save(state)
+        if state.epoch == int(after_epoch):
+            state.ranks.wait()  # for rank 0, which writes the state last
+            if state.ranks.rank == int(killed_rank):
+                os.kill(os.getpid(), signal.SIGKILL)
 
-    Trainer._save = save_and_die
+    loop.save_checkpoint = save_and_die
+    fitting.estimate_batch_norm_statistics = measure_statistics
     fit(SHARDED, str(photos), run, resume=RunFolder(run).recipe_json.exists())
 
 
@@ -120,12 +129,31 @@ def fit_until_disk_is_full(photos: Path, run: Path, full_rank: str, epoch: str) 
     write = center_shards.write_atomically
 
     def write_until_full(path: Path, data: bytes) -> None:
-        if f"centers-{int(epoch):05d}-{full_rank}-of" in path.name:
+        if f"centers-{int(epoch):05d}.0-{full_rank}-of" in path.name:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
         write(path, data)
 
     center_shards.write_atomically = write_until_full
+    fitting.estimate_batch_norm_statistics = measure_statistics
     fit(SHARDED, str(photos), run, resume=RunFolder(run).recipe_json.exists())
+
+
+def fit_with_batch_norms(photos: Path, run: Path) -> None:
+    """Train with batch norms in training mode, in chunks."""
+    settings = ["loss.name=semi_hard", *BY_IDENTITY, "sampler.chunk_size=5", "split.test=0"]
+    fit(TINY.with_settings(settings), str(photos), run)
+
+
+def fit_until(photos: Path, run: Path, step: str) -> None:
+    """Start or resume a run with dropout and batch norms; rank 0 ends at a step."""
+
+    def end(progress: loop.StepProgress) -> None:
+        if progress.record.step == int(step):
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    settings = ["loss.name=partial_fc", "loss.rate=0.6", "sampler.batch_size=8", "sampler.chunk_size=4"]
+    resume = RunFolder(run).recipe_json.exists()
+    fit(TINY.with_settings(settings), str(photos), run, resume=resume, save_every_steps=2, on_step=end)
 
 
 def start(processes: int, *arguments: object) -> "subprocess.CompletedProcess[str]":
@@ -153,7 +181,7 @@ def photos(cats: DataSpec) -> Path:
 @pytest.mark.usefixtures("without_curves")
 @pytest.mark.parametrize(
     ("processes", "epochs", "names"),
-    small_and_exhaustive((2, 2, ("sharded", "triplets")), (3, 2, RECIPES)),
+    small_and_exhaustive((2, 2, ("sharded", "triplets", "in chunks")), (4, 2, RECIPES)),
 )
 def test_processes_compute_what_one_computes(
     processes: int, epochs: int, names: Iterable[str], photos: Path, tmp_path: Path
@@ -171,6 +199,27 @@ def test_processes_compute_what_one_computes(
                 np.testing.assert_allclose(actual[key], values, rtol=1e-10, atol=1e-10, err_msg=f"{name}: {key}")
 
 
+def test_on_gpus_batch_norms_are_those_of_torch_for_all_ranks():
+    """With the activations of timm's; in evaluation mode nothing changes."""
+    network, images = network_spec("mobilenetv3_small_050").build(32, 8, 0.0).eval(), torch.randn(4, 3, 32, 32)
+    before, expected = network.state_dict(), network(images)
+    synchronize_batch_norms(network, torch.device("cuda"), Ranks(0, 2))
+    norms = [module for module in network.modules() if isinstance(module, _BatchNorm)]
+    assert norms
+    assert all(isinstance(norm, SyncBatchNorm) for norm in norms)
+    assert network.state_dict().keys() == before.keys()
+    assert torch.equal(network(images), expected)
+
+
+def test_on_cpus_batch_norms_of_each_process_see_its_own_photos(photos: Path, tmp_path: Path):
+    """Rank 0 says so; its statistics are those of the run."""
+    done = start(2, "batch norms", photos, tmp_path)
+    assert done.returncode == 0, done.stderr[-4000:]
+    assert done.stderr.count("on CPUs each process normalizes its own photos") == 1
+    assert [row["epoch"] for row in history(RunFolder(tmp_path))] == ["1", "2", "3"]
+    assert all(tensor.isfinite().all() for tensor in safetensors.torch.load_file(RunFolder(tmp_path).last).values())
+
+
 @pytest.mark.exhaustive
 def test_run_whose_ranks_are_killed_resumes_with_another_number_of_ranks(photos: Path, tmp_path: Path):
     expected, run = RunFolder(tmp_path / "uninterrupted"), RunFolder(tmp_path / "killed")
@@ -186,8 +235,22 @@ def test_run_whose_ranks_are_killed_resumes_with_another_number_of_ranks(photos:
             assert float(actual[name]) == pytest.approx(float(desired[name]), rel=1e-3), name
     actual, desired = (safetensors.torch.load_file(each.last) for each in (run, expected))
     torch.testing.assert_close(
-        actual["objective.of_batch.centers"], desired["objective.of_batch.centers"], rtol=0, atol=1e-3
+        actual["objective.batch_loss.centers"], desired["objective.batch_loss.centers"], rtol=0, atol=1e-3
     )
+
+
+@pytest.mark.exhaustive
+def test_run_whose_ranks_are_killed_resumes_identically_with_as_many(photos: Path, tmp_path: Path):
+    """Within the second epoch."""
+    expected, run = RunFolder(tmp_path / "uninterrupted"), RunFolder(tmp_path / "killed")
+    succeed(2, "fit until", photos, expected.path, 0)
+    assert start(2, "fit until", photos, run.path, 7).returncode != 0
+    assert len(load_state(run.state)["figures"]["losses"]) == 2
+    succeed(2, "fit until", photos, run.path, 0)
+    for name in ("last", "best", "embedder", "steps_csv"):
+        assert getattr(run, name).read_bytes() == getattr(expected, name).read_bytes(), name
+    for file in expected.path.glob(PATTERN):
+        assert (run.path / file.name).read_bytes() == file.read_bytes()
 
 
 @pytest.mark.exhaustive
@@ -195,12 +258,12 @@ def test_run_whose_disk_is_full_on_one_rank_keeps_its_last_epoch(photos: Path, t
     run = RunFolder(tmp_path / "run")
     done = start(2, "fit until disk is full", photos, run.path, 1, 2)
     assert done.returncode != 0
-    assert f"No space left on device: '{run.path / 'centers-00002-1-of-2.safetensors'}'" in done.stderr
+    assert f"No space left on device: '{run.path / 'centers-00002.0-1-of-2.safetensors'}'" in done.stderr
     assert len(load_state(run.state)["records"]) == 1
     succeed(2, "fit", photos, run.path)
     assert len(history(run)) == 3
     assert sorted(path.name for path in run.path.glob(PATTERN)) == [
-        f"centers-00003-{rank}-of-2.safetensors" for rank in range(2)
+        f"centers-00003.0-{rank}-of-2.safetensors" for rank in range(2)
     ]
 
 
@@ -209,14 +272,15 @@ def test_lost_connection_says_how_to_continue(photos: Path, tmp_path: Path, monk
     recipe, cpu = BASE.with_settings(["budget.epochs=1"]), torch.device("cpu")
     network, recipe = initial_network(recipe)
     data = prepare_data(recipe, read_table(DataSpec((str(photos),)).read(), recipe.input.preprocessing()))
-    trainer = Trainer(recipe, network, data, RunFolder(tmp_path), cpu, 0, ranks=Ranks(1, 2))
+    state = TrainingState(recipe, network, data, RunFolder(tmp_path), cpu)
+    state.ranks = Ranks(1, 2)
 
     def lose(*_: object) -> None:
         raise RuntimeError("[gloo/transport/tcp/pair.cc:547] Connection closed by peer [127.0.0.1]:1234")
 
-    monkeypatch.setattr(trainer, "_train_step", lose)
+    monkeypatch.setattr(loop, "take_step", lose)
     with pytest.raises(TrainingFailed, match=r"rank 1: another process .* has ended.*Continue with --resume"):
-        trainer.train(lambda _: None, lambda _: None)
+        loop.train(state)
 
 
 def share_of(rank: int, items: list[int], size: int) -> list[int]:
@@ -269,9 +333,8 @@ def test_one_process_sends_nothing():
     ranks = Ranks()
     layer = torch.nn.Linear(2, 2)
     assert ranks.on_main(lambda: 3) == 3
-    assert (ranks.largest(4), ranks.sums(iter([1, 2])), ranks.gather("a")) == (4, [1, 2], ["a"])
+    assert ranks.gather("a") == ["a"]
     ranks.check_same("a", "photos")
-    ranks.copy_from_main(layer)
     ranks.average_gradients(layer.parameters())
     ranks.wait()
     with ranks.first_on_machine():
@@ -288,5 +351,11 @@ def test_only_rank_0_reports_a_joint_error():
 if __name__ == "__main__":
     torch.set_num_threads(1)
     task, *arguments = sys.argv[1:]
-    tasks = {"float64": train_in_float64, "fit": fit_sharded, "fit until disk is full": fit_until_disk_is_full}
+    tasks = {
+        "float64": train_in_float64,
+        "fit": fit_sharded,
+        "fit until": fit_until,
+        "fit until disk is full": fit_until_disk_is_full,
+        "batch norms": fit_with_batch_norms,
+    }
     tasks[task](*map(Path, arguments[:2]), *arguments[2:])

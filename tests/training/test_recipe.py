@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from familiar.core.errors import BadRecipe
 from familiar.loading.augment.settings import AUGMENTATIONS, Augmentation
 from familiar.photos.preprocessing import IMAGENET_MEAN_RGB, IMAGENET_STD_RGB
-from familiar.training.loss_catalog import CLASSIFIERS, LOSSES, MINING_LOSSES, ArcFaceSettings
+from familiar.training.loss_catalog import CLASSIFIERS, LOSSES, MINING_LOSSES, loss_named
+from familiar.training.loss_settings import LossSettings
 from familiar.training.recipe import FORMAT, Recipe, recipe_keys
 from familiar.training.recipe_codec import RECIPES
 from familiar.training.schedule import Schedule
@@ -91,7 +92,7 @@ def any_value(key):
     field_type = type_of(key)
     if get_origin(field_type) is Literal:
         return st.sampled_from(get_args(field_type))
-    return schedules(1.0, 4.0) if key == "loss.margin_factor" else VALUES_BY_TYPE[field_type]
+    return schedules(1.0, 2.5) if key == "loss.margin_factor" else VALUES_BY_TYPE[field_type]
 
 
 WITHOUT_LOSS = st.fixed_dictionaries(
@@ -143,7 +144,8 @@ def recipes(draw):
     parts = draw(WITHOUT_LOSS)
     embedding_dim = parts["model"].embedding_dim
     loss = LOSSES[draw(st.sampled_from(list(LOSSES)))]
-    names = (*loss.own_settings(), "compatible_with", "compatible_weight")
+    shared = LossSettings.settings()
+    names = (*(name for name in loss.settings() if name not in shared), "compatible_with", "compatible_weight")
     chosen = {name: draw(any_value(f"loss.{name}")) for name in names}
     if draw(st.booleans()):
         shorter = draw(st.sets(st.integers(1, embedding_dim - 1), max_size=3))
@@ -343,7 +345,8 @@ def test_schedule_text_is_parsed_and_stored(text, schedule):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("loss.margin_rad=0 + 0.1 every 1", r"^loss\.margin_rad must be in \[0, 2\.33\], not 3\.9"),
+        ("loss.margin_rad=0 + 0.1 every 1", r"^loss\.margin_rad must be in \[0, 3\.14159\], not 3\.9"),
+        ("loss.margin_rad=0 + 0.06 every 1", r"^loss\.margin_rad must be in \[0, 2\.33\], not 2\.34"),
         (
             "loss.label_smoothing=0.1 - 0.01 every 1",
             r"^loss\.label_smoothing must be in \[0, 0\.99\], not -0\.29",
@@ -480,7 +483,7 @@ def test_dissimilar_key_error_has_no_suggestion():
         ("loss.branch=steep", "loss.branch must be one of penalty, continuous, not 'steep'"),
         ("loss.prefixes=a,128", "loss.prefixes must be a whole number, not 'a'"),
         ("loss.prefixes=64.5,128", "loss.prefixes must be a whole number, not '64.5'"),
-        ("loss.prefix_weights=1", r"loss\.prefix_weights given without prefixes"),
+        ("loss.prefix_weights=1", r"loss\.prefixes must be strictly increasing"),
         (
             "loss.scale=fast",
             r"^loss\.scale: 'fast' is neither a number nor a schedule: use a form such as 0\.4, or 0 to",
@@ -503,7 +506,7 @@ def test_dissimilar_key_error_has_no_suggestion():
         ("seed=-1", "seed must be in"),
         (f"seed={2**70}", "seed must be in"),
         ("loss.margin_rad=2.4", r"loss\.margin_rad must be in"),
-        ("augmentation.flip_p=1.5", r"augmentation\.flip_p is a probability"),
+        ("augmentation.flip_p=1.5", r"augmentation\.flip_p must be in \[0, 1\], not 1\.5"),
         ("input.margin=3", r"input\.margin lies in"),
         ("input.margin=nan", r"^input\.margin: nan is not a finite number$"),
         ("input.size_px=15", r"input\.size_px lies in"),
@@ -624,7 +627,7 @@ def test_preprocessing_rejects_auto_normalization():
     "make",
     [
         lambda: ModelSettings(dropout=math.nan),
-        lambda: ArcFaceSettings(label_smoothing=Schedule(1.0)),
+        lambda: loss_named("arcface", label_smoothing=1.0),
         lambda: MiningSettings(skip=0.51),
         lambda: SplitSettings(validation=0.0),
         lambda: ValidationSettings(pairs=1),

@@ -12,16 +12,16 @@ from familiar.export.run_export import export_bundle
 from familiar.losses import BatchAll
 from familiar.models.catalog import network_spec
 from familiar.training.fitting import fit
-from familiar.training.gradient_caching import backward
 from familiar.training.run import RunFolder
 from familiar.training.torch_embedder import torch_embedder
+from support.chunks import backward_in_chunks
 from support.tiny_run import TINY, Interrupted, history, stop_after
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")]
 
 LEARNING = TINY.with_settings(
     [
-        *("loss.margin_rad=0", "model.dropout=0", "augmentation.where=device"),
+        *("loss.margin_rad=0", "model.dropout=0"),
         *("budget.epochs=20", "validation.every_epochs=10"),
     ]
 )
@@ -53,9 +53,8 @@ def test_embeds_like_the_exported_bundle(trained):
 @pytest.mark.parametrize("save_every_steps", [0, 1])
 def test_resumed_run_learns_what_an_uninterrupted_one_learns(tmp_path, cats, save_every_steps):
     """Up to the order of sums, which a GPU does not fix."""
-    recipe = TINY.with_settings(["augmentation.where=device"])
     unbroken, resumed = RunFolder(tmp_path / "unbroken"), RunFolder(tmp_path / "resumed")
-    fit(recipe, cats, unbroken.path, workers=1)
+    fit(TINY, cats, unbroken.path, workers=1)
 
     def stop_in_epoch_2(progress):
         if (progress.epoch, progress.step) == (2, 2):
@@ -63,9 +62,9 @@ def test_resumed_run_learns_what_an_uninterrupted_one_learns(tmp_path, cats, sav
 
     stop = {"on_step": stop_in_epoch_2} if save_every_steps else {"on_epoch": stop_after(2)}
     with pytest.raises(Interrupted):
-        fit(recipe, cats, resumed.path, workers=1, save_every_steps=save_every_steps, **stop)
+        fit(TINY, cats, resumed.path, workers=1, save_every_steps=save_every_steps, **stop)
     torch.rand(7, device="cuda")  # whatever the process that resumes drew before
-    fit(recipe, cats, resumed.path, workers=1, resume=True)
+    fit(TINY, cats, resumed.path, workers=1, resume=True)
     expected, actual = (
         [[float(row[name]) for name in ("loss", "gradient_norm", "lr")] for row in history(run)]
         for run in (unbroken, resumed)
@@ -82,7 +81,7 @@ def test_gradients_of_chunks_are_those_of_the_cpu(dropout):
     labels = torch.tensor([0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 0])
     on_gpu, one_pass = copy.deepcopy(network).cuda(), copy.deepcopy(network).cuda()
     torch.manual_seed(1)
-    value = backward(on_gpu, on_gpu, lambda rows: BatchAll(0.5)(rows, labels.cuda()), images.cuda(), 6)
+    value = backward_in_chunks(on_gpu, on_gpu, lambda rows: BatchAll(0.5)(rows, labels.cuda()), images.cuda(), 6)
 
     torch.manual_seed(1)
     parts = [one_pass(images.cuda()[first::2]) for first in range(2)]
@@ -92,7 +91,7 @@ def test_gradients_of_chunks_are_those_of_the_cpu(dropout):
     assert value == pytest.approx(expected.item(), rel=1e-5)
     compare(on_gpu, one_pass)
     if not dropout:
-        backward(network, network, lambda rows: BatchAll(0.5)(rows, labels), images, 6)
+        backward_in_chunks(network, network, lambda rows: BatchAll(0.5)(rows, labels), images, 6)
         compare(on_gpu, network)
 
 

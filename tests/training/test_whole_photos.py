@@ -11,8 +11,7 @@ from PIL import Image
 
 from familiar.core.errors import BadDataset, BadRecipe
 from familiar.datasets.folders import DataSpec
-from familiar.loading.augment.ops_torch import augment_batch, change_numbers
-from familiar.loading.augment.pipeline import Change, apply_change, augment, draw_change, photo_generator
+from familiar.loading.augment.pipeline import Change, apply_change, augment, photo_generator
 from familiar.loading.augment.settings import CIRCLE_AUGMENTATION, NO_AUGMENTATION
 from familiar.loading.batches import PhotoBatches, standardize_batch
 from familiar.loading.cache import CropCache
@@ -82,23 +81,17 @@ def test_whole_photo_is_resized_without_a_random_box(framed: DataSpec) -> None:
     assert np.abs(rgb_u8.astype(int) - cv2.resize(at_40_px, (32, 32))).mean() < 2
 
 
-@pytest.mark.parametrize("where", ["loader", "device"])
-def test_random_box_of_the_whole_photo_becomes_the_crop(where: str, framed: DataSpec) -> None:
-    settings = replace(CIRCLE_AUGMENTATION, where=where)
-    data = data_of(replace(WHOLE, augmentation=settings), framed)
+def test_random_box_of_the_whole_photo_becomes_the_crop(framed: DataSpec) -> None:
+    data = data_of(replace(WHOLE, augmentation=CIRCLE_AUGMENTATION), framed)
     keys = [PhotoKey(2, row) for row in range(len(data.train))]
     whole = [crop_of(photo, WHOLE.input.training_preprocessing()) for photo in data.train.table.photos]
     assert whole[0].shape == (40, 40, 3)
     (images, *_), *_ = PhotoBatches(data.train, [keys], torch.device("cpu"))
     generators = [photo_generator(WHOLE.seed, *key) for key in keys]
-    if where == "loader":
-        expected = [augment(*both, 32) for both in zip(whole, [settings] * len(keys), generators, strict=True)]
-        pixels = torch.from_numpy(np.stack(expected))
-    else:
-        changes = [draw_change(settings, generator) for generator in generators]
-        batch = torch.from_numpy(np.stack(whole)).permute(0, 3, 1, 2)
-        pixels = augment_batch(batch, change_numbers(changes, 40, 32)).permute(0, 2, 3, 1)
-    assert torch.equal(images, standardize_batch(pixels, WHOLE.input.preprocessing()))
+    pixels = np.stack(
+        [augment(*both, 32) for both in zip(whole, [CIRCLE_AUGMENTATION] * len(keys), generators, strict=True)]
+    )
+    assert torch.equal(images, standardize_batch(torch.from_numpy(pixels), WHOLE.input.preprocessing()))
 
 
 def test_stretched_and_equally_large_photos_are_whole_already() -> None:

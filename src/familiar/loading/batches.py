@@ -11,7 +11,6 @@ from torch import Tensor
 from torch.utils.data import DataLoader
 
 from familiar.core.errors import FamiliarError, TrainingFailed
-from familiar.loading.augment.ops_torch import augment_batch
 from familiar.loading.dataset import Batch, FaceDataset, PhotoKey, init_worker
 from familiar.loading.processes import SCRIPTS_NEED_A_GUARD, process_context
 from familiar.photos.preprocessing import Preprocessing
@@ -85,12 +84,8 @@ class PhotoBatches:
             ) from error
 
     def _on_device(self, batch: Batch) -> NetworkBatch:
-        rgb_u8 = batch.rgb_u8.to(self.device, non_blocking=True)
-        if batch.changes is not None:
-            rgb_u8 = augment_batch(rgb_u8.permute(0, 3, 1, 2), batch.changes).permute(0, 2, 3, 1)
-        images = standardize_batch(rgb_u8, self.dataset.crops.preprocessing)
-        labels, rows = (column.to(self.device, non_blocking=True) for column in (batch.labels, batch.rows))
-        return NetworkBatch(images, labels, rows)
+        rgb_u8, labels, rows = (column.to(self.device, non_blocking=True) for column in batch)
+        return NetworkBatch(standardize_batch(rgb_u8, self.dataset.crops.preprocessing), labels, rows)
 
 
 class _KeysFromBatch:

@@ -6,7 +6,6 @@ rename, completely or not at all, and never changed: runs may share the cache an
 
 import contextlib
 import hashlib
-import inspect
 import json
 import logging
 import os
@@ -14,6 +13,7 @@ import re
 import secrets
 import shutil
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
@@ -24,22 +24,15 @@ import PIL
 import simplejpeg
 from jaxtyping import UInt8
 
+from familiar.core.json_codec import DOCUMENTS
 from familiar.core.json_text import parse_json
-from familiar.datasets import synthetic
-from familiar.datasets.folders import open_photo
-from familiar.detection.alignment import align
-from familiar.detection.detectors import WholePhoto
-from familiar.detection.faces import crop_photo
-from familiar.photos.decoding import load_photo
-from familiar.photos.fast_jpeg import decode_clean_jpeg
-from familiar.photos.heif import open_heic
-from familiar.photos.preprocessing import Preprocessing, resize_crop
+from familiar.photos.preprocessing import Preprocessing
 
 log = logging.getLogger(__name__)
 
 Pixels = UInt8[np.ndarray, "s s 3"]
 
-FORMAT = "familiar-crops/1"
+FORMAT = "familiar-crops/1"  # if a change of our code changes a crop, or a drawn pet, take the next number
 DEFAULT_MAX_BYTES = 20 * 10**9
 # Packs, unfinished packs and packs being removed. Nothing else in the folder is touched, as users may have files there.
 _PACK_NAMES = re.compile(r"[0-9a-f]{40}|\.[0-9a-f]{40}\.[0-9a-f]{8}|\.[0-9a-f]{16}")
@@ -57,6 +50,21 @@ class CropCache:
 
     folder: Path
     max_bytes: int = DEFAULT_MAX_BYTES
+
+
+@dataclass(frozen=True)
+class PackRecord:
+    """What `pack.json` says about a pack.
+
+    Attributes:
+        crops: their number.
+        unreadable: rows of photos that could not be decoded.
+        contents: of each photo, as `CropTable.contents` is made of; None for a file that could not be read.
+    """
+
+    crops: int
+    unreadable: tuple[int, ...]
+    contents: tuple[str | None, ...]
 
 
 class PackWriter:
@@ -83,11 +91,12 @@ class PackWriter:
         except OSError as error:
             self._abandon(error)
 
-    def commit(self, unreadable: list[int]) -> bool:
-        """Write the description and rename the folder to the pack's name.
+    def commit(self, unreadable: Iterable[int], contents: Iterable[str | None]) -> bool:
+        """Write the record and rename the folder to the pack's name.
 
         Args:
             unreadable: rows of photos that could not be decoded.
+            contents: of each photo.
 
         Returns:
             Whether the pack exists now, whether written here or by another run meanwhile.
@@ -98,8 +107,8 @@ class PackWriter:
             with self.file:
                 self.file.flush()
                 os.fsync(self.file.fileno())
-            description = {"crops": self.crops, "unreadable": unreadable}
-            (self.folder / "pack.json").write_text(json.dumps(description, indent=1))
+            record = PackRecord(self.crops, tuple(unreadable), tuple(contents))
+            (self.folder / "pack.json").write_text(json.dumps(DOCUMENTS.to_json(record), indent=1))
             self.folder.rename(self.pack)
         except OSError as error:
             if self.pack.is_dir():
@@ -122,7 +131,7 @@ class PackWriter:
         self.discard()
 
 
-def open_pack(pack: Path, preprocessing: Preprocessing, photos: int, max_crops: int) -> list[int] | None:
+def open_pack(pack: Path, preprocessing: Preprocessing, photos: int, max_crops: int) -> PackRecord | None:
     """Check a pack and mark it as recently used; remove it if it is damaged or has another number of crops.
 
     Args:
@@ -132,19 +141,19 @@ def open_pack(pack: Path, preprocessing: Preprocessing, photos: int, max_crops: 
         max_crops: number of crops that fit into the cache.
 
     Returns:
-        The rows of photos that could not be decoded; None if there is no usable pack.
+        Its record; None if there is no usable pack.
     """
     if not pack.is_dir():
         return None
     try:
-        description = parse_json((pack / "pack.json").read_text())
-        crops, rows = description["crops"], [int(row) for row in description["unreadable"]]
-        complete = (pack / "crops.u8").stat().st_size == crops * crop_bytes(preprocessing)
-        if complete and crops == min(max_crops, photos) and all(0 <= row < photos for row in rows):
+        record = DOCUMENTS.from_json(PackRecord, parse_json((pack / "pack.json").read_text()))
+        complete = (pack / "crops.u8").stat().st_size == record.crops * crop_bytes(preprocessing)
+        fits = record.crops == min(max_crops, photos) and len(record.contents) == photos
+        if complete and fits and all(0 <= row < photos for row in record.unreadable):
             with contextlib.suppress(OSError):  # fails for another user's read-only pack
                 os.utime(pack)  # marks it as used
-            return rows
-    except (OSError, ValueError, KeyError, TypeError):
+            return record
+    except (OSError, ValueError):
         pass
     remove_pack(pack)
     return None
@@ -187,25 +196,11 @@ def remove_pack(pack: Path) -> None:
     shutil.rmtree(renamed, ignore_errors=True)
 
 
-def pack_key(contents: list[str | None], preprocessing: Preprocessing) -> str:
-    """Hash everything that determines the pixels: photos, geometry, our code and the libraries it uses."""
+def pack_key(states: list[str | None], preprocessing: Preprocessing) -> str:
+    """Hash all that determines the pixels: the photos' states, geometry, the format and the libraries that decode."""
     geometry = [preprocessing.size_px, preprocessing.resize, preprocessing.resize_px, preprocessing.margin]
-    functions = (
-        open_photo,
-        load_photo,
-        decode_clean_jpeg,
-        open_heic,
-        crop_photo,
-        WholePhoto,
-        align,
-        resize_crop,
-    )
-    decoding = [Path(inspect.getfile(inspect.unwrap(step))) for step in functions]
-    drawing = sorted(Path(inspect.getfile(synthetic)).parent.glob("*.py"))
-    code = [hashlib.sha256(path.read_bytes()).hexdigest() for path in (*decoding, *drawing)]
     libraries = [library.__version__ for library in (np, cv2, PIL, simplejpeg)]
-    inputs = [FORMAT, geometry, code, libraries, contents]
-    return hashlib.sha256(json.dumps(inputs).encode()).hexdigest()[:40]
+    return hashlib.sha256(json.dumps([FORMAT, geometry, libraries, states]).encode()).hexdigest()[:40]
 
 
 def crop_bytes(preprocessing: Preprocessing) -> int:

@@ -1,10 +1,9 @@
 """Crops of labeled photos, decoded or read from the cache. Independent of torch."""
 
-import contextlib
 import hashlib
 import logging
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
@@ -18,13 +17,12 @@ from jaxtyping import Int64, UInt8
 
 from familiar.core.cpu import available_cores
 from familiar.core.errors import BadDataset, FamiliarError, UnreadablePhoto
+from familiar.core.files import content_sha256
 from familiar.core.terminal_text import one_line
 from familiar.datasets.folders import IdentityTable, PhotoRef, open_photo
 from familiar.datasets.idx import IdxPhoto
-from familiar.datasets.shards.parquet import ParquetPhoto
 from familiar.datasets.shards.scanning import ShardPhoto
 from familiar.datasets.shards.storage import is_url
-from familiar.datasets.shards.tar import TarPhoto
 from familiar.datasets.synthetic import SyntheticPhoto
 from familiar.detection.faces import crop_photo
 from familiar.loading.cache import (
@@ -37,7 +35,6 @@ from familiar.loading.cache import (
     pack_key,
     remove_pack,
 )
-from familiar.loading.file_hashes import content_hashes
 from familiar.loading.processes import SCRIPTS_NEED_A_GUARD, end_with_parent, process_context
 from familiar.photos.preprocessing import Preprocessing
 
@@ -139,16 +136,7 @@ def read_table(
     Raises:
         BadDataset: none of the photos can be read.
     """
-    hash_database = None
-    if cache is not None:
-        with contextlib.suppress(OSError):  # the warning is logged when a pack is written
-            cache.folder.mkdir(parents=True, exist_ok=True)
-        hash_database = cache.folder / "contents.sqlite"
-    contents = _photo_contents(table.photos, hash_database)
-    if cache is None or cache.max_bytes < crop_bytes(preprocessing):
-        pack, unreadable = None, _decode_errors(table.photos, preprocessing, on_photo)
-    else:
-        pack, unreadable = _open_or_write_pack(cache, table.photos, contents, preprocessing, on_photo)
+    pack, unreadable, contents = _open_or_write_pack(cache, table.photos, preprocessing, on_photo)
     for reason in unreadable.values():
         log.warning("skipped %s", one_line(reason))
     readable = np.array([row for row in range(len(table)) if row not in unreadable], np.int64)
@@ -189,27 +177,41 @@ def crops_by(
     return read.crops
 
 
-def _photo_contents(photos: tuple[PhotoRef, ...], hash_database: Path | None) -> list[str | None]:
-    """Return what determines each photo's pixels: hash of the file, name of a drawn photo, or hash of the pixels."""
-    files = [photo for photo in photos if isinstance(photo, Path)]
-    hash_by_file = dict(zip(files, content_hashes(files, hash_database), strict=True))
+def _photo_states(photos: tuple[PhotoRef, ...]) -> list[str | None]:
+    """Return what changes whenever a photo's pixels do: times, size and inode of a file, or the content of another."""
 
-    def content(photo: PhotoRef) -> str | None:
+    def state(photo: PhotoRef) -> str | None:
         match photo:
-            case Path():
-                return hash_by_file[photo]
             case SyntheticPhoto():
                 return photo.name
             case IdxPhoto():
                 return photo.content_sha256
-            case TarPhoto() | ParquetPhoto():
-                return _shard_content(photo)
+        try:
+            if not isinstance(photo, Path):
+                return photo.content_sha256
+            stat = photo.stat()
+            return f"{max(stat.st_mtime_ns, stat.st_ctime_ns)} {stat.st_mtime_ns} {stat.st_size} {stat.st_ino}"
+        except (OSError, UnreadablePhoto):
+            return None
 
-    contents: dict[int, str | None] = {}
+    states: dict[int, str | None] = {}
     rows = _reading_order(photos)
     with ThreadPoolExecutor(_threads(photos)) as pool:
-        contents.update(zip(rows, pool.map(content, (photos[row] for row in rows)), strict=True))
-    return [contents[row] for row in range(len(photos))]
+        states.update(zip(rows, pool.map(state, (photos[row] for row in rows)), strict=True))
+    return [states[row] for row in range(len(photos))]
+
+
+def _photo_contents(photos: tuple[PhotoRef, ...], states: list[str | None]) -> list[str | None]:
+    """Return what determines each photo's pixels: the hash of a file, or the state of another photo."""
+
+    def content(photo: PhotoRef, state: str | None) -> str | None:
+        try:
+            return content_sha256(photo).hex() if isinstance(photo, Path) else state
+        except OSError:
+            return None
+
+    with ThreadPoolExecutor(_threads(photos)) as pool:
+        return list(pool.map(content, photos, states))
 
 
 def _reading_order(photos: tuple[PhotoRef, ...]) -> list[int]:
@@ -228,15 +230,7 @@ def _threads(photos: tuple[PhotoRef, ...]) -> int:
     return max(available_cores(), _URL_THREADS if behind_url else 1)
 
 
-def _shard_content(photo: ShardPhoto) -> str | None:
-    """Return the hash of a photo in a shard; None if it cannot be read, as of a file."""
-    try:
-        return photo.content_sha256
-    except UnreadablePhoto:
-        return None
-
-
-def _digest(table: IdentityTable, contents: list[str | None]) -> str:
+def _digest(table: IdentityTable, contents: Sequence[str | None]) -> str:
     """Hash the identities, names and contents of photos, independent of their order."""
     lines = sorted(
         os.fsencode(f"{table.names[label]}\0{photo.name}\0{content}\n")
@@ -246,97 +240,80 @@ def _digest(table: IdentityTable, contents: list[str | None]) -> str:
 
 
 def _open_or_write_pack(
-    cache: CropCache,
+    cache: CropCache | None,
     photos: tuple[PhotoRef, ...],
-    contents: list[str | None],
     preprocessing: Preprocessing,
     on_photo: Callable[[int, int], None],
-) -> tuple[Path | None, dict[int, str]]:
+) -> tuple[Path | None, dict[int, str], Sequence[str | None]]:
     """Open the pack of these photos, or write it if there is none.
 
     Returns:
-        The pack, None if it could not be written, and the error of each unreadable photo, by row.
+        The pack, None without one; the error of each unreadable photo, by row; and the contents of the photos.
     """
-    pack = cache.folder / pack_key(contents, preprocessing)
-    max_crops = cache.max_bytes // crop_bytes(preprocessing)
-    errors = _reopen_pack(pack, photos, preprocessing, max_crops)
-    if errors is not None:
-        evict_packs(cache, 0)  # the limit may be lower than when the packs were written
-        return pack, errors
-    if max_crops < len(photos):
-        log.warning("the cache has room for %d of %d crops; the others are decoded every epoch", max_crops, len(photos))
-    try:
-        evict_packs(cache, min(max_crops, len(photos)) * crop_bytes(preprocessing))
-        writer = PackWriter(pack)
-    except OSError as error:
-        log.warning("crops cannot be cached in %s: %s", cache.folder, error.strerror)
-        return None, _decode_errors(photos, preprocessing, on_photo)
-    errors, written = _write_pack(writer, photos, preprocessing, max_crops, on_photo)
-    return pack if written else None, errors
-
-
-def _reopen_pack(
-    pack: Path, photos: tuple[PhotoRef, ...], preprocessing: Preprocessing, max_crops: int
-) -> dict[int, str] | None:
-    """Check an existing pack.
-
-    Returns:
-        The error of each photo that is not in it, by row; None if there is no pack, or if one of these photos has
-        become readable.
-    """
-    rows = open_pack(pack, preprocessing, len(photos), max_crops)
-    if rows is None:
-        return None
-    # Decoded again, since the message must name the file as it is named now.
-    crops = {row: _crop_or_error(photos[row], preprocessing) for row in rows}
-    errors = {row: str(error) for row, error in crops.items() if isinstance(error, FamiliarError)}
-    if len(errors) < len(rows):
-        remove_pack(pack)
-        return None
-    return errors
-
-
-def _write_pack(
-    writer: PackWriter,
-    photos: tuple[PhotoRef, ...],
-    preprocessing: Preprocessing,
-    max_crops: int,
-    on_photo: Callable[[int, int], None],
-) -> tuple[dict[int, str], bool]:
-    """Decode all photos and write the first `max_crops` crops.
-
-    Returns:
-        The error of each unreadable photo, by row, and whether the pack was written.
-    """
+    states = _photo_states(photos)
+    pack, writer, max_crops = None, None, 0
+    if cache is not None and (max_crops := cache.max_bytes // crop_bytes(preprocessing)):
+        pack = cache.folder / pack_key(states, preprocessing)
+        if (opened := _reopen_pack(pack, photos, preprocessing, max_crops)) is not None:
+            evict_packs(cache, 0)  # the limit may be lower than when the packs were written
+            return pack, *opened
+        writer = _new_pack(cache, pack, len(photos), preprocessing)
+    contents = _photo_contents(photos, states)
+    # Without a pack, drawn photos are not decoded: they have no errors.
+    rows = _reading_order(photos)
+    if writer is None:
+        rows = [row for row in rows if not isinstance(photos[row], SyntheticPhoto | IdxPhoto)]
     errors: dict[int, str] = {}
     blank = np.zeros((preprocessing.size_px, preprocessing.size_px, 3), np.uint8)
     try:
-        rows = _reading_order(photos)
         for done, (row, crop) in enumerate(zip(rows, _decode_all(photos, rows, preprocessing), strict=True), start=1):
             if isinstance(crop, FamiliarError):
                 errors[row] = str(crop)
                 crop = blank  # so that the position of a crop does not depend on which photos are readable
-            if row < max_crops:
+            if writer is not None and row < max_crops:
                 writer.write(row, crop)
-            on_photo(done, len(photos))
+            on_photo(done, len(rows))
         errors = dict(sorted(errors.items()))
-        return errors, writer.commit(list(errors))
+        return pack if writer is not None and writer.commit(errors, contents) else None, errors, contents
     except BaseException:
-        writer.discard()
+        if writer is not None:
+            writer.discard()
         raise
 
 
-def _decode_errors(
-    photos: tuple[PhotoRef, ...], preprocessing: Preprocessing, on_photo: Callable[[int, int], None]
-) -> dict[int, str]:
-    """Decode all files and return the errors, by row. Drawn photos have none."""
-    rows = [row for row in _reading_order(photos) if not isinstance(photos[row], SyntheticPhoto | IdxPhoto)]
-    reasons: dict[int, str] = {}
-    for done, (row, crop) in enumerate(zip(rows, _decode_all(photos, rows, preprocessing), strict=True), start=1):
-        if isinstance(crop, FamiliarError):
-            reasons[row] = str(crop)
-        on_photo(done, len(rows))
-    return dict(sorted(reasons.items()))
+def _reopen_pack(
+    pack: Path, photos: tuple[PhotoRef, ...], preprocessing: Preprocessing, max_crops: int
+) -> tuple[dict[int, str], Sequence[str | None]] | None:
+    """Check an existing pack.
+
+    Returns:
+        The error of each photo that is not in it, by row, and the contents of all; None if there is no pack, or if one
+        of these photos has become readable.
+    """
+    record = open_pack(pack, preprocessing, len(photos), max_crops)
+    if record is None:
+        return None
+    # Decoded again, since the message must name the file as it is named now.
+    crops = {row: _crop_or_error(photos[row], preprocessing) for row in record.unreadable}
+    errors = {row: str(error) for row, error in crops.items() if isinstance(error, FamiliarError)}
+    if len(errors) < len(crops):
+        remove_pack(pack)
+        return None
+    return errors, record.contents
+
+
+def _new_pack(cache: CropCache, pack: Path, photos: int, preprocessing: Preprocessing) -> PackWriter | None:
+    """Begin a pack; None, with a warning, if it cannot be written."""
+    max_crops = cache.max_bytes // crop_bytes(preprocessing)
+    if max_crops < photos:
+        log.warning("the cache has room for %d of %d crops; the others are decoded every epoch", max_crops, photos)
+    try:
+        cache.folder.mkdir(parents=True, exist_ok=True)
+        evict_packs(cache, min(max_crops, photos) * crop_bytes(preprocessing))
+        return PackWriter(pack)
+    except OSError as error:
+        log.warning("crops cannot be cached in %s: %s", cache.folder, error.strerror)
+        return None
 
 
 def _decode_all(

@@ -15,8 +15,7 @@ from torch.utils.data import Dataset, get_worker_info
 from familiar.core.errors import FamiliarError
 from familiar.datasets.folders import IdentityTable
 from familiar.loading.augment.custom import CUSTOM_STREAM, apply_function, import_function
-from familiar.loading.augment.ops_torch import ChangeNumbers, change_numbers
-from familiar.loading.augment.pipeline import augment, draw_change, photo_generator
+from familiar.loading.augment.pipeline import augment, photo_generator
 from familiar.loading.augment.settings import Augmentation
 from familiar.loading.cache import Pixels
 from familiar.loading.crops import Crops
@@ -38,19 +37,11 @@ class PhotoKey(NamedTuple):
 
 
 class Batch(NamedTuple):
-    """Crops that are not yet standardized.
-
-    Attributes:
-        rgb_u8: augmented, unless `changes` says how.
-        labels: of their identities.
-        rows: of the dataset.
-        changes: how the crops are to be augmented on the device, if they are.
-    """
+    """Augmented crops that are not yet standardized, with their labels and rows of the dataset."""
 
     rgb_u8: UInt8[Tensor, "n s s 3"]
     labels: Int64[Tensor, " n"]
     rows: Int64[Tensor, " n"]
-    changes: ChangeNumbers | None
 
 
 class FaceDataset(Dataset[tuple[Pixels, int]]):
@@ -59,8 +50,7 @@ class FaceDataset(Dataset[tuple[Pixels, int]]):
     Args:
         table: photos with their identities.
         crops: the crop of each row of the table.
-        augmentation: None for none. It is drawn here, and applied to each crop here if its `where` is "loader", by
-            `PhotoBatches` if it is "device". Its custom function is always applied here.
+        augmentation: None for none.
         whole: the crop of each row that is augmented, if it is another than in `crops`; the result has the size of
             `crops`.
         seed: of the augmentation; together with the key it determines how a crop is changed.
@@ -106,8 +96,7 @@ class FaceDataset(Dataset[tuple[Pixels, int]]):
         if settings is None:
             return self.crop(key.row), label
         rgb_u8 = self.crop(key.row) if self.whole is None else self.whole[key.row]
-        if settings.where == "loader":
-            rgb_u8 = augment(rgb_u8, settings, photo_generator(self.seed, *key), self.crops.preprocessing.size_px)
+        rgb_u8 = augment(rgb_u8, settings, photo_generator(self.seed, *key), self.crops.preprocessing.size_px)
         if settings.custom:
             rgb_u8 = apply_function(rgb_u8, settings.custom, photo_generator(self.seed, *key, stream=CUSTOM_STREAM))
         return rgb_u8, label
@@ -117,7 +106,7 @@ class FaceDataset(Dataset[tuple[Pixels, int]]):
 
         A FamiliarError is returned as a value, since torch would add a traceback to one raised in a worker.
         """
-        side = self._item_px
+        side = self.crops.preprocessing.size_px
         rgb_u8 = np.empty((len(keys), side, side, 3), np.uint8)
 
         def load(indices: range) -> None:
@@ -134,25 +123,7 @@ class FaceDataset(Dataset[tuple[Pixels, int]]):
             return error
         rows = torch.tensor([key.row for key in keys])
         labels = torch.from_numpy(self.labels[rows.numpy()])
-        return Batch(torch.from_numpy(rgb_u8), labels, rows, self._draw_changes(keys))
-
-    def _draw_changes(self, keys: Sequence[PhotoKey]) -> ChangeNumbers | None:
-        """Draw what the device does to a batch.
-
-        The process that trains would need a tenth of a millisecond for each photo, in which the device would wait.
-        """
-        settings = self.augmentation
-        if settings is None or settings.where != "device":
-            return None
-        changes = [draw_change(settings, photo_generator(self.seed, *key)) for key in keys]
-        return change_numbers(changes, self._item_px, self.crops.preprocessing.size_px)
-
-    @property
-    def _item_px(self) -> int:
-        """Side of the crops that are loaded; the device resizes those that it augments."""
-        on_device = self.augmentation is not None and self.augmentation.where == "device"
-        crops = self.whole if self.whole is not None and on_device else self.crops
-        return crops.preprocessing.size_px
+        return Batch(torch.from_numpy(rgb_u8), labels, rows)
 
     @cached_property
     def _pool(self) -> ThreadPoolExecutor:

@@ -44,14 +44,14 @@ class CompatibleLoss(nn.Module):
         Args:
             embeddings: the new network's.
             labels: their identities.
-            old_embeddings: the old network's, k <= d.
+            old_embeddings: the old network's, unit rows, k <= d.
             old_labels: their identities; by default those of `labels`, the same photos row by row.
 
         Raises:
-            ValueError: the old vectors are longer than the new ones.
+            ValueError: the old vectors are longer than the new ones, or no unit rows.
         """
         check_batch(embeddings, labels)
-        check_batch(old_embeddings, labels if old_labels is None else old_labels, name="old_embeddings")
+        check_batch(old_embeddings, labels if old_labels is None else old_labels, name="old_embeddings", unit=True)
         length = old_embeddings.shape[1]
         if length > embeddings.shape[1]:
             raise ValueError(

@@ -8,6 +8,7 @@ from jaxtyping import Float, Int64
 from torch import Tensor
 from torch.nn.functional import relu, softplus
 
+from familiar.core.settings import setting
 from familiar.losses.blockwise import Reduction, to_float32
 from familiar.losses.mining import Triplets, hardest_pairs, mine_batch_hard
 from familiar.losses.triplet import TripletLoss, triplet_gaps
@@ -16,14 +17,16 @@ from familiar.losses.validation import check_batch
 
 @dataclass
 class BatchHard(TripletLoss):
-    """The loss over each anchor's farthest positive and nearest negative, see `batch_hard_triplet_loss`.
+    """The farthest positive and the nearest negative of each anchor (Hermans et al., arXiv 1703.07737).
+
+    See `batch_hard_triplet_loss`.
 
     Attributes:
         soft_margin: use `log(1 + exp(d(a,p) - d(a,n)))` instead of the hinge; the margin is not used, and every triplet
             is active.
     """
 
-    soft_margin: bool = False
+    soft_margin: bool = setting(False, meaning="softplus instead of the hinge")
 
     def mine_triplets(self, embeddings: Tensor, labels: Tensor) -> Triplets:
         """List the hardest triplet of each anchor."""
@@ -40,7 +43,7 @@ class BatchHard(TripletLoss):
         self, embeddings: Float[Tensor, "n d"], labels: Int64[Tensor, " n"], anchors: int | None = None
     ) -> Float[Tensor, ""]:
         """Compute the loss of a batch, as `PairLoss` does. The rows of one triplet per anchor fit into memory."""
-        check_batch(embeddings, labels, anchors)
+        check_batch(embeddings, labels, anchors, unit=True)
         value: Tensor = _BatchHardFunction.apply(embeddings, labels, self, anchors)  # pyright: ignore
         return value
 
@@ -82,10 +85,10 @@ class _BatchHardFunction(torch.autograd.Function):
 def batch_hard_triplet_loss(
     embeddings: Float[Tensor, "n d"],
     labels: Int64[Tensor, " n"],
-    margin: float = 0.2,
+    margin: float = BatchHard.margin,
     *,
-    reduction: Reduction = "active",
-    soft_margin: bool = False,
+    reduction: Reduction = BatchHard.reduction,
+    soft_margin: bool = BatchHard.soft_margin,
 ) -> Float[Tensor, ""]:
     """Compute the triplet loss of each anchor's farthest positive and nearest negative (arXiv 1703.07737, Eq. 5).
 

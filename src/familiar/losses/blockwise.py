@@ -9,7 +9,7 @@ embeddings.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, ClassVar, Literal, NamedTuple
 
@@ -26,6 +26,8 @@ DEFAULT_VALUES_PER_BLOCK = 2**26
 FINITE_INF = 1e30  # stands for infinity; finite, since 0 * inf is NaN
 
 Reduction = Literal["active", "all"]  # mean over the terms above zero, or over all terms
+REDUCTION = "the mean over the triplets or pairs whose loss is above zero, or over `all`"
+SQUARED_DISTANCE = (0, 4, "squared distance")  # the range of margins, and what they are
 
 
 class Block(NamedTuple):
@@ -74,7 +76,7 @@ class PairLoss(ABC):
         """Compute the loss of a batch.
 
         Args:
-            embeddings: one row per photo.
+            embeddings: unit rows, one per photo.
             labels: the identity of each row.
             anchors: only the first `anchors` rows are anchors; the others are still their positives and negatives.
                 By default all rows are.
@@ -84,27 +86,12 @@ class PairLoss(ABC):
             differentiable zero.
 
         Raises:
-            ValueError: the number of labels is not the number of rows, or there are more anchors than rows.
+            ValueError: a row has another length than 1, the number of labels is not the number of rows, or there are
+                more anchors than rows.
         """
-        check_batch(embeddings, labels, anchors)
+        check_batch(embeddings, labels, anchors, unit=True)
         value: Tensor = _PairLossFunction.apply(embeddings, labels, self, anchors)  # pyright: ignore
         return value
-
-    def loss_per_prefix(
-        self, embeddings: Float[Tensor, "n d"], labels: Int64[Tensor, " n"], lengths: Sequence[int]
-    ) -> Float[Tensor, " prefixes"]:
-        """Compute the loss of each prefix of the embeddings, scaled to unit length.
-
-        The inner products of a prefix are those of the next shorter one plus those of the components in between.
-
-        Args:
-            embeddings: one row per photo.
-            labels: the identity of each row.
-            lengths: numbers of leading components, strictly increasing.
-        """
-        check_batch(embeddings, labels)
-        values: Tensor = _PrefixLossFunction.apply(embeddings, labels, self, lengths)  # pyright: ignore
-        return values
 
 
 def distance_blocks(embeddings: Float[Tensor, "n d"], labels: Int64[Tensor, " n"]) -> Iterator[tuple[slice, Block]]:
@@ -161,52 +148,6 @@ class _PairLossFunction(torch.autograd.Function):
     def backward(ctx: Any, *value_gradients: Tensor) -> tuple[Tensor | None, ...]:  # pyright: ignore
         # Cast to half precision after scaling: the scale of the loss keeps small gradients from vanishing in it.
         return (ctx.saved_tensors[0] * value_gradients[0]).to(ctx.dtype), None, None, None
-
-
-class _PrefixLossFunction(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, embeddings: Tensor, labels: Tensor, loss: PairLoss, lengths: Sequence[int]) -> Tensor:
-        with no_grad_no_autocast(embeddings):
-            rows = to_float32(embeddings)
-            ends = list(lengths)
-            inverse_norms = [rows[:, :end].square().sum(dim=1, keepdim=True).clamp_min(1e-24).rsqrt() for end in ends]
-            units = [rows[:, :end] * inverse for end, inverse in zip(ends, inverse_norms, strict=True)]
-            sums = [torch.zeros_like(unit) for unit in units]
-            totals = rows.new_zeros(len(ends), dtype=torch.float64)
-            terms = labels.new_zeros(len(ends))
-            for anchor_rows, positive_cols, positive_mask in _anchor_blocks(labels, len(labels)):
-                products, start = rows.new_zeros(()), 0
-                for index, end in enumerate(ends):
-                    products = products + rows[anchor_rows, start:end] @ rows[:, start:end].T
-                    start = end
-                    values = products * inverse_norms[index][anchor_rows] * inverse_norms[index].T
-                    if loss.uses == "distance":
-                        values = values.mul_(-2).add_(2)
-                    cost = loss.block_loss(Block(values, positive_cols, positive_mask))
-                    totals[index] += cost.total
-                    terms[index] += cost.terms
-                    if ctx.needs_input_grad[0]:
-                        sums[index][anchor_rows].addmm_(cost.grad, units[index])
-                        sums[index].addmm_(cost.grad.T, units[index][anchor_rows])
-            terms = terms.clamp_min(1)
-            factor = -2 if loss.uses == "distance" else 1
-            gradients: list[Tensor] = []
-            for index, (unit, inverse) in enumerate(zip(units, inverse_norms, strict=True)):
-                # Changing the length of a prefix does not change its unit vector: drop the radial component.
-                radial = (sums[index] * unit).sum(dim=1, keepdim=True)
-                gradients.append((sums[index] - radial * unit) * (inverse * factor / terms[index]))
-            ctx.dtype, ctx.width = embeddings.dtype, embeddings.shape[1]
-            ctx.save_for_backward(*gradients)
-            return (totals / terms).to(rows.dtype)
-
-    @staticmethod
-    @torch.autograd.function.once_differentiable
-    def backward(ctx: Any, *value_gradients: Tensor) -> tuple[Tensor | None, ...]:  # pyright: ignore
-        gradients = ctx.saved_tensors
-        full_gradient = gradients[0].new_zeros(len(gradients[0]), ctx.width)
-        for gradient, scale in zip(gradients, value_gradients[0], strict=True):
-            full_gradient[:, : gradient.shape[1]] += gradient * scale
-        return full_gradient.to(ctx.dtype), None, None, None
 
 
 def no_grad_no_autocast(embeddings: Tensor) -> AbstractContextManager[Any]:

@@ -1,16 +1,20 @@
 """Center loss: an auxiliary loss that pulls each row towards the mean of its class (Wen et al., ECCV 2016)."""
 
 import math
+from dataclasses import dataclass, field
 
 import torch
 from jaxtyping import Float, Int64
 from torch import Tensor, nn
 from torch.nn.functional import embedding
 
+from familiar.core.settings import check_settings, setting
 from familiar.losses.blockwise import to_float32
-from familiar.losses.validation import check_batch, check_classifier, check_finite, check_range
+from familiar.losses.classifiers import SIZE
+from familiar.losses.validation import check_batch, check_finite
 
 
+@dataclass(eq=False)
 class CenterLoss(nn.Module):
     """Half the mean squared distance of the rows to the centers of their classes (Wen et al., Eq. 2).
 
@@ -23,16 +27,20 @@ class CenterLoss(nn.Module):
         embedding_dim: length of the rows.
         classes: number of classes.
         rate: in [0, 1], the paper's alpha.
+
+    Attributes:
+        centers: a buffer, classes x embedding_dim.
     """
 
-    centers: Tensor
+    embedding_dim: int = field(metadata=SIZE)
+    classes: int = field(metadata=SIZE)
+    rate: float = setting(0.5, 0, 1)
+    centers: Tensor = field(init=False)
 
-    def __init__(self, embedding_dim: int, classes: int, rate: float = 0.5) -> None:
+    def __post_init__(self) -> None:
         super().__init__()
-        check_classifier(embedding_dim, classes, 1.0, 0.0)
-        check_range("rate", rate, 0 <= rate <= 1, "[0, 1]")
-        self.rate = rate
-        self.register_buffer("centers", torch.zeros(classes, embedding_dim))
+        check_settings(self)
+        self.register_buffer("centers", torch.zeros(self.classes, self.embedding_dim))
 
     def forward(self, embeddings: Float[Tensor, "n d"], labels: Int64[Tensor, " n"]) -> Float[Tensor, ""]:
         """Compute the loss against the centers before their update; zero for no rows. Only the rows get a gradient."""

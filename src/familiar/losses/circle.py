@@ -11,11 +11,14 @@ from jaxtyping import Float, Int64
 from torch import Tensor
 from torch.nn.functional import relu, softplus
 
+from familiar.core.settings import Checked, setting
 from familiar.losses.blockwise import FINITE_INF, Block, BlockLoss, PairLoss, to_float32
 from familiar.losses.mining import MINERS, Triplets
-from familiar.losses.validation import check_batch, check_finite, check_range, check_rows, check_unit_rows
+from familiar.losses.validation import check_batch, check_finite, check_rows
 
 Miner = Literal["batch_all", "semi_hard", "batch_hard", "hard_negative"]
+GAMMA = (0.1, 100_000, "scale of the loss")
+DETACH_WEIGHTS = "whether its weights are constants for the gradient"
 
 
 def circle_from_similarities(
@@ -95,8 +98,7 @@ def circle_loss(
     Raises:
         ValueError: a row has another length than 1, or a shape is another.
     """
-    check_rows(anchors=anchors, positives=positives, negatives=negatives)
-    check_unit_rows(anchors=anchors, positives=positives, negatives=negatives)
+    check_rows(unit=True, anchors=anchors, positives=positives, negatives=negatives)
     return _loss_of_triplets(anchors, positives, negatives, margin, gamma, detach_weights)
 
 
@@ -119,26 +121,24 @@ def _loss_from_cosines(
 
 
 @dataclass
-class CircleTriplets:
-    """`circle_loss` over the triplets that a miner selects.
+class CircleTriplets(Checked):
+    """Circle loss of mined triplets (the circle-loss project).
+
+    See `circle_loss`.
 
     Attributes:
         margin: in [0, 1], of similarities in [0, 1].
-        gamma: scale, above 0.
+        gamma: scale, in [.1, 100,000].
         mining: name of the miner.
         mining_margin: margin of semi-hard mining, in squared distance.
         detach_weights: treat the weights alpha as constants in the backward pass, see `circle_loss`.
     """
 
-    margin: float = 0.25
-    gamma: float = 64.0
-    mining: Miner = "batch_hard"
-    mining_margin: float = 0.2
-    detach_weights: bool = True
-
-    def __post_init__(self) -> None:
-        _check_circle(self.margin, self.gamma)
-        check_range("mining", self.mining, self.mining in MINERS, ", ".join(MINERS))
+    margin: float = setting(0.25, 0, 1, "(1 + cosine) / 2")
+    gamma: float = setting(64.0, *GAMMA)
+    mining: Miner = setting("batch_hard", meaning="how triplets are picked")
+    mining_margin: float = setting(0.2, 0, 4, "margin of the semi_hard miner, in squared distance")
+    detach_weights: bool = setting(True, meaning=DETACH_WEIGHTS)
 
     def mine_triplets(self, embeddings: Float[Tensor, "n d"], labels: Int64[Tensor, " n"]) -> Triplets:
         """List the triplets that this loss selects.
@@ -171,7 +171,7 @@ class CircleTriplets:
         self, embeddings: Float[Tensor, "n d"], labels: Int64[Tensor, " n"], anchors: int | None = None
     ) -> Float[Tensor, ""]:
         """Compute the loss of a batch of unit rows; `anchors` as in `PairLoss`."""
-        check_batch(embeddings, labels, anchors, wait=True, finite=embeddings.is_cuda)  # on a CPU mining looks for NaN
+        check_batch(embeddings, labels, anchors, wait=True, unit=True)
         triplets = self.mine_triplets(embeddings, labels).first_anchors(anchors)
         n = len(embeddings)
         if len(triplets) <= n:
@@ -187,22 +187,21 @@ class CircleTriplets:
 
 
 @dataclass
-class CirclePairs(PairLoss):
-    """`circle_pair_loss` as a `PairLoss`: the mean over the anchors that have positive and negative pairs.
+class CirclePairs(Checked, PairLoss):
+    """Circle loss over all pairs of the batch (arXiv 2002.10857).
+
+    See `circle_pair_loss`.
 
     Attributes:
         margin: in [0, 1], of cosines in [-1, 1].
-        gamma: scale, above 0.
+        gamma: scale, in [.1, 100,000].
         detach_weights: treat the weights alpha as constants in the backward pass, see `circle_loss`.
     """
 
-    margin: float = 0.25
-    gamma: float = 256.0
-    detach_weights: bool = True
+    margin: float = setting(0.25, 0, 1, "cosine")
+    gamma: float = setting(256.0, *GAMMA)
+    detach_weights: bool = setting(True, meaning=DETACH_WEIGHTS)
     uses: ClassVar[Literal["distance", "similarity"]] = "similarity"
-
-    def __post_init__(self) -> None:
-        _check_circle(self.margin, self.gamma)
 
     def block_loss(self, block: Block) -> BlockLoss:
         """Compute the cost of a block and its derivative."""
@@ -233,10 +232,10 @@ class CirclePairs(PairLoss):
 def circle_pair_loss(
     embeddings: Float[Tensor, "n d"],
     labels: Int64[Tensor, " n"],
-    margin: float = 0.25,
-    gamma: float = 256.0,
+    margin: float = CirclePairs.margin,
+    gamma: float = CirclePairs.gamma,
     *,
-    detach_weights: bool = True,
+    detach_weights: bool = CirclePairs.detach_weights,
 ) -> Float[Tensor, ""]:
     """Compute circle loss over all pairs of a batch, with raw cosines (arXiv 2002.10857, Eq. 4-8).
 
@@ -256,8 +255,3 @@ def circle_pair_loss(
 def _softplus(z: Tensor) -> Tensor:
     """Compute softplus exactly: torch's default returns z itself from 20 on, which is off by 2e-9."""
     return softplus(z, threshold=40)
-
-
-def _check_circle(margin: float, gamma: float) -> None:
-    check_range("margin", margin, 0 <= margin <= 1, "[0, 1]")
-    check_range("gamma", gamma, gamma > 0, "above 0")

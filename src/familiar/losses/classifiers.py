@@ -6,67 +6,72 @@ All are called with (embeddings, labels) and return the mean cross-entropy. They
 - Embeddings may be a prefix of `embedding_dim` components, scaled to unit length: then as many leading components of
   the centers are used, at unit length too, so that one set of centers serves every prefix.
 - Half-precision embeddings are converted to float32, autocast is off, and an empty batch gives zero.
-- ValueError: labels outside [0, classes), embeddings longer than the centers, another number of labels than rows,
-  other shapes or dtypes, and NaN (on a GPU, where that would be waited for, torch reports labels, and the loss is NaN).
+- ValueError: a setting out of range, labels outside [0, classes), embeddings longer than the centers, another number of
+  labels than rows, other shapes or dtypes, and NaN (on a GPU, where that would be waited for, torch reports labels, and
+  the loss is NaN).
 """
+
+import math
+from dataclasses import KW_ONLY, dataclass, field
+from typing import Any
 
 import torch
 from jaxtyping import Float, Int64
 from torch import Tensor, nn
-from torch.nn.functional import cross_entropy, linear
+from torch.nn.functional import cross_entropy, linear, normalize
 
+from familiar.core.settings import check_settings, setting
+from familiar.losses.blockwise import to_float32
 from familiar.losses.cross_entropy import cosine_cross_entropy, truncate_components
-from familiar.losses.margin import (
-    Branch,
-    arcface_cosine,
-    check_angular_margin,
-    combined_cosine,
-    cosface_cosine,
-)
-from familiar.losses.validation import check_batch, check_classifier, check_range
+from familiar.losses.margin import Branch, arcface_cosine, check_penalty, combined_cosine
+from familiar.losses.validation import check_batch
 
 UNUSED_IGNORE_INDEX = -(2**62)  # by default torch silently ignores rows with the label -100
 
-
-def new_centers(*shape: int) -> nn.Parameter:
-    """Create centers in random directions.
-
-    Their norm does not affect the loss of a normalized classifier; the smaller it is, the faster they turn.
-    """
-    return nn.Parameter(torch.randn(shape) * 0.01)
+SIZE: dict[str, Any] = {"range": (1, math.inf)}
+SCALE = (0.1, 1000, "factor of the cosines: logits for each 1 of cosine")
+SMOOTHING = (0, 0.99, "share of the target probability that is spread over all classes")
+MARGIN_RAD = (0, math.pi, "angle added between an embedding and its class center, in radians; penalty: up to 2.33")
+MARGIN = (0, 2, "cosine")
 
 
+@dataclass(eq=False)
 class Softmax(nn.Module):
-    """Plain softmax regression: logits `x W^T + b`, embeddings of any norm.
+    """Cross-entropy of a linear classifier.
 
-    For a prefix the first components of the centers are used as they are.
+    Its logits are `x W^T + b`. For a prefix the first components of the centers are used as they are.
 
     Args:
         embedding_dim: length of the rows.
         classes: number of classes.
         bias: whether to add b.
-        label_smoothing: in [0, 1).
+        raw_embeddings: whether rows may have any norm; otherwise they are scaled to unit length.
+        label_smoothing: in [0, .99].
     """
 
-    def __init__(self, embedding_dim: int, classes: int, bias: bool = True, label_smoothing: float = 0.0) -> None:
+    embedding_dim: int = field(metadata=SIZE)
+    classes: int = field(metadata=SIZE)
+    _: KW_ONLY
+    bias: bool = setting(True, meaning="whether there is a bias for each class")
+    raw_embeddings: bool = setting(
+        True, meaning="whether it takes the embeddings before they are normalized, as published"
+    )
+    label_smoothing: float = setting(0.0, *SMOOTHING)
+
+    def __post_init__(self) -> None:
         super().__init__()
-        check_classifier(embedding_dim, classes, 1.0, label_smoothing)
-        self.label_smoothing = label_smoothing
+        check_settings(self)
         # Of norm 1 or so: here the norm matters.
-        self.centers = nn.Parameter(torch.randn(classes, embedding_dim) / embedding_dim**0.5)
-        self.bias = nn.Parameter(torch.zeros(classes)) if bias else None
+        self.centers = nn.Parameter(torch.randn(self.classes, self.embedding_dim) / self.embedding_dim**0.5)
+        self.biases = nn.Parameter(torch.zeros(self.classes)) if self.bias else None
 
     def forward(self, embeddings: Float[Tensor, "n d"], labels: Int64[Tensor, " n"]) -> Float[Tensor, ""]:
         """Compute the mean cross-entropy of `embeddings` against `labels` in [0, classes)."""
-        check_batch(embeddings, labels, classes=len(self.centers))
+        check_batch(embeddings, labels, classes=self.classes)
         with torch.autocast(embeddings.device.type, enabled=False):
-            compute_dtype = torch.promote_types(embeddings.dtype, torch.float32)
-            bias = None if self.bias is None else self.bias.to(compute_dtype)
-            logits = linear(
-                embeddings.to(compute_dtype),
-                truncate_components(self.centers, embeddings.shape[1]).to(compute_dtype),
-                bias,
-            )
+            rows = to_float32(embeddings) if self.raw_embeddings else normalize(to_float32(embeddings))
+            centers = truncate_components(self.centers, embeddings.shape[1]).to(rows.dtype)
+            logits = linear(rows, centers, None if self.biases is None else self.biases.to(rows.dtype))
             loss = cross_entropy(
                 logits,
                 labels,
@@ -77,204 +82,140 @@ class Softmax(nn.Module):
             return loss / max(len(labels), 1)  # zero, not NaN, for no rows
 
 
-class NormFace(nn.Module):
-    """Softmax of scaled cosines, `scale * cos(theta)` (NormFace, arXiv 1704.06369).
+@dataclass(eq=False)
+class CosineClassifier(nn.Module):
+    """Cross-entropy of scaled cosines between embeddings and class centers, `scale * cos(theta)`.
+
+    Subclasses put a margin on the cosine of a row's class, by another `apply_margin`.
 
     Args:
         embedding_dim: length of the rows.
         classes: number of classes.
-        scale: above 0; 16 to 64 are usual. 1, as in the digits essay, is for few classes.
-        label_smoothing: in [0, 1).
+        scale: in [.1, 1000]; 16 to 64 are usual. 1, as in the digits essay, is for few classes.
+        label_smoothing: in [0, .99].
     """
 
-    def __init__(self, embedding_dim: int, classes: int, scale: float = 16.0, label_smoothing: float = 0.0) -> None:
+    embedding_dim: int = field(metadata=SIZE)
+    classes: int = field(metadata=SIZE)
+    _: KW_ONLY
+    scale: float = setting(16.0, *SCALE)
+    label_smoothing: float = setting(0.0, *SMOOTHING)
+
+    def __post_init__(self) -> None:
         super().__init__()
-        check_classifier(embedding_dim, classes, scale, label_smoothing)
-        self.scale = scale
-        self.label_smoothing = label_smoothing
-        self.centers = new_centers(classes, embedding_dim)
+        check_settings(self)
+        self.centers = nn.Parameter(self.draw_centers())
+
+    def draw_centers(self) -> Float[Tensor, "*k classes embedding_dim"]:
+        """Draw centers in random directions.
+
+        Their norm does not affect the loss; the smaller it is, the faster they turn.
+        """
+        return torch.randn(self.classes, self.embedding_dim) * 0.01
+
+    def apply_margin(self, cosines: Float[Tensor, " n"]) -> Float[Tensor, " n"]:
+        """Change the cosines of rows and their class's center: elementwise, differentiable, falling with the angle.
+
+        Args:
+            cosines: one for each row, in [-1, 1].
+        """
+        return cosines
 
     def forward(self, embeddings: Float[Tensor, "n d"], labels: Int64[Tensor, " n"]) -> Float[Tensor, ""]:
         """Compute the mean cross-entropy of `embeddings` against `labels` in [0, classes)."""
-        return cosine_cross_entropy(embeddings, self.centers, labels, _no_margin, self.scale, self.label_smoothing)
+        return cosine_cross_entropy(
+            embeddings, self.centers, labels, self.apply_margin, self.scale, self.label_smoothing
+        )
 
 
-class ArcFace(nn.Module):
-    """Additive angular margin: the own class has the logit `scale * cos(theta + margin_rad)` (arXiv 1801.07698, Eq. 3).
+class NormFace(CosineClassifier):
+    """Softmax over scaled cosines (arXiv 1704.06369)."""
 
-    Args:
-        embedding_dim: length of the rows.
-        classes: number of classes.
-        scale: above 0.
-        margin_rad: in [0, 2.33] radians, or [0, pi] with `branch="continuous"`.
-        label_smoothing: in [0, 1).
+
+@dataclass(eq=False, kw_only=True)
+class CosFace(CosineClassifier):
+    """Additive cosine margin (arXiv 1801.09414, Eq. 4).
+
+    The logit of a row's class is `scale * (cos(theta) - margin)`.
+
+    Args: those of `CosineClassifier`, and
+        margin: in [0, 2], in cosine.
+    """
+
+    scale: float = setting(64.0, *SCALE)
+    margin: float = setting(0.35, *MARGIN)
+
+    def apply_margin(self, cosines: Float[Tensor, " n"]) -> Float[Tensor, " n"]:
+        """Subtract the margin."""
+        return cosines - self.margin
+
+
+@dataclass(eq=False, kw_only=True)
+class ArcFace(CosineClassifier):
+    """Additive angular margin (arXiv 1801.07698, Eq. 3).
+
+    The logit of a row's class is `scale * cos(theta + margin_rad)`.
+
+    Args: those of `CosineClassifier`, and
+        margin_rad: in [0, 2.33] radians, or [0, pi] with `branch="continuous"`. In training it grows from 0 over the
+            first third of the epochs: a full margin can keep an untrained network from learning anything.
         branch: how the logit goes on past `theta = pi - margin_rad` (see `margin.py`).
     """
 
-    def __init__(
-        self,
-        embedding_dim: int,
-        classes: int,
-        scale: float = 32.0,
-        margin_rad: float = 0.4,
-        label_smoothing: float = 0.0,
-        *,
-        branch: Branch = "penalty",
-    ) -> None:
-        super().__init__()
-        check_classifier(embedding_dim, classes, scale, label_smoothing)
-        check_angular_margin(margin_rad, branch)
-        self.scale = scale
-        self.margin_rad = margin_rad
-        self.label_smoothing = label_smoothing
-        self.branch: Branch = branch
-        self.centers = new_centers(classes, embedding_dim)
+    scale: float = setting(32.0, *SCALE)
+    margin_rad: float = setting(0.4, *MARGIN_RAD, ramp=1 / 3)
+    branch: Branch = setting("penalty", meaning="the formula where angle and margin add up to more than pi")
 
-    def forward(self, embeddings: Float[Tensor, "n d"], labels: Int64[Tensor, " n"]) -> Float[Tensor, ""]:
-        """Compute the mean cross-entropy of `embeddings` against `labels` in [0, classes)."""
-        return cosine_cross_entropy(
-            embeddings, self.centers, labels, self._apply_margin, self.scale, self.label_smoothing
-        )
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_penalty(self.branch, self.margin_rad)
 
-    def _apply_margin(self, cosines: Tensor) -> Tensor:
+    def apply_margin(self, cosines: Float[Tensor, " n"]) -> Float[Tensor, " n"]:
+        """Add the margin to the angle."""
         return arcface_cosine(cosines, self.margin_rad, self.branch)
 
 
-class CosFace(nn.Module):
-    """Additive cosine margin: the logit of the own class is `scale * (cos(theta) - margin)` (arXiv 1801.09414, Eq. 4).
+@dataclass(eq=False, kw_only=True)
+class CombinedMargin(CosineClassifier):
+    """All three margins (arXiv 1801.07698, Eq. 4).
 
-    Args:
-        embedding_dim: length of the rows.
-        classes: number of classes.
-        scale: above 0.
+    The logit of a row's class is `scale * (cos(margin_factor * theta + margin_rad) - margin)`.
+
+    Args: those of `CosineClassifier`, and
+        margin_factor: in [1, 4].
+        margin_rad: in [0, pi] radians; with "penalty", `pi - (pi - margin_rad) / margin_factor` must be 2.33 at most.
         margin: in [0, 2], in cosine.
-        label_smoothing: in [0, 1).
+        branch: as in `ArcFace`.
     """
 
-    def __init__(
-        self,
-        embedding_dim: int,
-        classes: int,
-        scale: float = 64.0,
-        margin: float = 0.35,
-        label_smoothing: float = 0.0,
-    ) -> None:
-        super().__init__()
-        check_classifier(embedding_dim, classes, scale, label_smoothing)
-        check_range("margin", margin, 0 <= margin <= 2, "[0, 2]")
-        self.scale = scale
-        self.margin = margin
-        self.label_smoothing = label_smoothing
-        self.centers = new_centers(classes, embedding_dim)
+    scale: float = setting(64.0, *SCALE)
+    margin_factor: float = setting(1.0, 1, 4, "factor of the angle")
+    margin_rad: float = setting(0.3, *MARGIN_RAD)
+    margin: float = setting(0.2, *MARGIN)
+    branch: Branch = setting("penalty", meaning="the formula where angle and margin add up to more than pi")
 
-    def forward(self, embeddings: Float[Tensor, "n d"], labels: Int64[Tensor, " n"]) -> Float[Tensor, ""]:
-        """Compute the mean cross-entropy of `embeddings` against `labels` in [0, classes)."""
-        return cosine_cross_entropy(
-            embeddings, self.centers, labels, self._apply_margin, self.scale, self.label_smoothing
-        )
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_penalty(self.branch, self.margin_rad, self.margin_factor)
 
-    def _apply_margin(self, cosines: Tensor) -> Tensor:
-        return cosface_cosine(cosines, self.margin)
-
-
-class CombinedMargin(nn.Module):
-    """All three margins: the logit of the own class is `scale * (cos(m1 theta + m2) - m3)` (arXiv 1801.07698, Eq. 4).
-
-    Args:
-        embedding_dim: length of the rows.
-        classes: number of classes.
-        scale: above 0.
-        margin_factor: m1, 1 or more.
-        margin_rad: m2, in [0, pi] radians.
-        margin: m3, in [0, 2], in cosine.
-        label_smoothing: in [0, 1).
-        branch: as in `ArcFace`; with "penalty", `pi - (pi - m2) / m1` must be 2.33 at most.
-    """
-
-    def __init__(
-        self,
-        embedding_dim: int,
-        classes: int,
-        scale: float = 64.0,
-        margin_factor: float = 1.0,
-        margin_rad: float = 0.3,
-        margin: float = 0.2,
-        label_smoothing: float = 0.0,
-        *,
-        branch: Branch = "penalty",
-    ) -> None:
-        super().__init__()
-        check_classifier(embedding_dim, classes, scale, label_smoothing)
-        check_angular_margin(margin_rad, branch, margin_factor)
-        check_range("margin", margin, 0 <= margin <= 2, "[0, 2]")
-        self.scale = scale
-        self.margin_factor = margin_factor
-        self.margin_rad = margin_rad
-        self.margin = margin
-        self.label_smoothing = label_smoothing
-        self.branch: Branch = branch
-        self.centers = new_centers(classes, embedding_dim)
-
-    def forward(self, embeddings: Float[Tensor, "n d"], labels: Int64[Tensor, " n"]) -> Float[Tensor, ""]:
-        """Compute the mean cross-entropy of `embeddings` against `labels` in [0, classes)."""
-        return cosine_cross_entropy(
-            embeddings, self.centers, labels, self._apply_margin, self.scale, self.label_smoothing
-        )
-
-    def _apply_margin(self, cosines: Tensor) -> Tensor:
+    def apply_margin(self, cosines: Float[Tensor, " n"]) -> Float[Tensor, " n"]:
+        """Apply the three margins."""
         return combined_cosine(cosines, self.margin_factor, self.margin_rad, self.margin, self.branch)
 
 
-class SubCenterArcFace(nn.Module):
-    """ArcFace with several centers per class, of which the nearest counts (Deng et al., ECCV 2020).
+@dataclass(eq=False, kw_only=True)
+class SubCenterArcFace(ArcFace):
+    """ArcFace with several centers per class (Deng et al., ECCV 2020).
 
-    Mislabeled and hard photos gather around centers of their own and do not disturb the main one. `centers` has the
-    shape k x classes x embedding_dim.
+    The nearest of them counts: mislabeled and hard photos gather around centers of their own and do not disturb the
+    main one. `centers` has the shape k x classes x embedding_dim.
 
-    Args:
-        embedding_dim: length of the rows.
-        classes: number of classes.
-        centers_per_class: k, 1 or more.
-        scale: factor of the cosines, above 0.
-        margin_rad: in [0, 2.33] radians, or [0, pi] with `branch="continuous"`.
-        label_smoothing: in [0, 1).
-        branch: as in `ArcFace`.
-
-    Raises:
-        ValueError: a setting is out of range.
+    Args: those of `ArcFace`, and
+        centers_per_class: k, in [1, 100].
     """
 
-    def __init__(
-        self,
-        embedding_dim: int,
-        classes: int,
-        centers_per_class: int = 3,
-        scale: float = 32.0,
-        margin_rad: float = 0.4,
-        label_smoothing: float = 0.0,
-        *,
-        branch: Branch = "penalty",
-    ) -> None:
-        super().__init__()
-        check_classifier(embedding_dim, classes, scale, label_smoothing)
-        check_range("centers_per_class", centers_per_class, centers_per_class >= 1, "1 or more")
-        check_angular_margin(margin_rad, branch)
-        self.scale = scale
-        self.margin_rad = margin_rad
-        self.label_smoothing = label_smoothing
-        self.branch: Branch = branch
-        # k is the first axis, so that the maximum over k compares whole columns.
-        self.centers = new_centers(centers_per_class, classes, embedding_dim)
+    centers_per_class: int = setting(3, 1, 100, "number of centers")
 
-    def forward(self, embeddings: Float[Tensor, "n d"], labels: Int64[Tensor, " n"]) -> Float[Tensor, ""]:
-        """Compute the mean cross-entropy of `embeddings` against `labels` in [0, classes)."""
-        return cosine_cross_entropy(
-            embeddings, self.centers, labels, self._apply_margin, self.scale, self.label_smoothing
-        )
-
-    def _apply_margin(self, cosines: Tensor) -> Tensor:
-        return arcface_cosine(cosines, self.margin_rad, self.branch)
-
-
-def _no_margin(cosines: Tensor) -> Tensor:
-    return cosines
+    def draw_centers(self) -> Float[Tensor, "k classes embedding_dim"]:
+        """Draw centers; k is the first axis, so that the maximum over k compares whole columns."""
+        return torch.randn(self.centers_per_class, self.classes, self.embedding_dim) * 0.01

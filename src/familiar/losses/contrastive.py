@@ -1,15 +1,23 @@
 """Contrastive loss: pulls positive pairs together and pushes negative pairs at least a margin apart."""
 
 from dataclasses import dataclass
-from typing import get_args
 
 import torch
 from jaxtyping import Float, Int64
 from torch import Tensor
 from torch.nn.functional import relu
 
-from familiar.losses.blockwise import FINITE_INF, Block, BlockLoss, PairLoss, Reduction, to_float32
-from familiar.losses.validation import check_range
+from familiar.core.settings import Checked, setting
+from familiar.losses.blockwise import (
+    FINITE_INF,
+    REDUCTION,
+    SQUARED_DISTANCE,
+    Block,
+    BlockLoss,
+    PairLoss,
+    Reduction,
+    to_float32,
+)
 
 
 @dataclass
@@ -25,20 +33,18 @@ class _NegativePairs(PairLoss):
 
 
 @dataclass
-class Contrastive:
-    """`contrastive_loss` as an object; called with (embeddings, labels), and `anchors` as in `PairLoss`.
+class Contrastive(Checked):
+    """Pairs: positives to one point, negatives beyond the margin (Hadsell et al., CVPR 2006).
+
+    `contrastive_loss` as an object; called with (embeddings, labels), and `anchors` as in `PairLoss`.
 
     Attributes:
-        margin: smallest squared distance at which a negative pair costs nothing, 0 or more.
+        margin: smallest squared distance at which a negative pair costs nothing, in [0, 4].
         reduction: the mean over the negative pairs that cost something ("active"), or over "all" of them.
     """
 
-    margin: float = 1.0
-    reduction: Reduction = "active"
-
-    def __post_init__(self) -> None:
-        check_range("margin", self.margin, self.margin >= 0, "0 or more")
-        check_range("reduction", self.reduction, self.reduction in get_args(Reduction), '"active" or "all"')
+    margin: float = setting(1.0, *SQUARED_DISTANCE)
+    reduction: Reduction = setting("active", meaning=REDUCTION)
 
     def __call__(
         self, embeddings: Float[Tensor, "n d"], labels: Int64[Tensor, " n"], anchors: int | None = None
@@ -65,9 +71,9 @@ def _mean_positive_distance(rows: Tensor, labels: Tensor, anchors: int | None) -
 def contrastive_loss(
     embeddings: Float[Tensor, "n d"],
     labels: Int64[Tensor, " n"],
-    margin: float = 1.0,
+    margin: float = Contrastive.margin,
     *,
-    reduction: Reduction = "active",
+    reduction: Reduction = Contrastive.reduction,
 ) -> Float[Tensor, ""]:
     """Compute the mean squared distance d of positive pairs plus the mean of `[margin - d]_+` over negative pairs.
 

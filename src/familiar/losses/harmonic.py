@@ -4,14 +4,16 @@ These are the nested prefixes of the harmonic-embeddings proposal, elsewhere cal
 What FaceNet calls harmonic, vectors of different networks that can be compared, is `CompatibleLoss`.
 """
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 import torch
 from jaxtyping import Float, Int64
 from torch import Tensor, nn
+from torch.nn.functional import normalize
 
-from familiar.losses.blockwise import PairLoss, unit_prefix
+from familiar.losses.blockwise import to_float32
 from familiar.losses.validation import check_batch
 
 MinedOn = Literal["own", "full"]
@@ -20,8 +22,7 @@ MinedOn = Literal["own", "full"]
 class HarmonicLoss(nn.Module):
     """`sum_k weight_k loss(first k components, scaled to unit length)` (Matryoshka, arXiv 2205.13147, Eq. 1).
 
-    Classifiers take the first components of their centers. Losses of pairs reuse the inner products of a shorter
-    prefix for the longer ones.
+    Classifiers take the first components of their centers.
 
     Args:
         loss: any of this package's, called with (embeddings, labels).
@@ -44,13 +45,12 @@ class HarmonicLoss(nn.Module):
     ) -> None:
         super().__init__()
         if not prefixes or prefixes[0] < 1 or sorted(set(prefixes)) != list(prefixes):
-            raise ValueError(f"prefixes must be 1 or more and strictly increasing, got {list(prefixes)}")
-        if len(weights) != len(prefixes) or min(weights) < 0:
-            raise ValueError(
-                f"weights must be one for each of the prefixes {list(prefixes)}, 0 or more, got {list(weights)}"
-            )
+            raise ValueError(f"prefixes must be strictly increasing, such as 64, 128, 256, not {list(prefixes)}")
+        if len(weights) != len(prefixes) or not all(0 <= weight < math.inf for weight in weights):
+            raise ValueError(f"prefixes {list(prefixes)} need a weight each, 0 or more, not {list(weights)}")
         if mined_on == "full" and not hasattr(loss, "triplet_loss_from"):
-            raise ValueError(f'mined_on="full" needs a loss of triplets, but {loss} has no triplets to share')
+            name = getattr(loss, "__name__", type(loss).__name__)
+            raise ValueError(f"mined_on=full needs a loss that mines triplets, not {name}")
         self.loss: Any = loss
         self.prefixes = tuple(prefixes)
         self.weights = tuple(weights)
@@ -68,13 +68,11 @@ class HarmonicLoss(nn.Module):
                 f"embeddings of {embeddings.shape[1]} components have no prefix of {self.prefixes[-1]}; "
                 "shorten the prefixes or lengthen the embedding"
             )
+        embeddings = to_float32(embeddings)  # once, so that the sum of the prefixes' gradients is rounded once
+        prefixes = [normalize(embeddings[:, :length], dim=1) for length in self.prefixes]
         if self.mined_on == "full":
-            triplets = self.loss.mine_triplets(unit_prefix(embeddings, self.prefixes[-1]), labels)
-            values = [
-                self.loss.triplet_loss_from(*triplets.select_rows(unit_prefix(embeddings, k))) for k in self.prefixes
-            ]
-        elif isinstance(self.loss, PairLoss):
-            values = self.loss.loss_per_prefix(embeddings, labels, self.prefixes).unbind()
+            triplets = self.loss.mine_triplets(prefixes[-1], labels)
+            values = [self.loss.triplet_loss_from(*triplets.select_rows(prefix)) for prefix in prefixes]
         else:
-            values = [self.loss(unit_prefix(embeddings, k), labels) for k in self.prefixes]
+            values = [self.loss(prefix, labels) for prefix in prefixes]
         return torch.stack([weight * value for weight, value in zip(self.weights, values, strict=True)]).sum()

@@ -13,7 +13,7 @@ import torch
 from jaxtyping import Float, Int64
 from torch import Tensor
 
-from familiar.losses.validation import check_batch, check_range
+from familiar.losses.validation import check_batch
 
 Branch = Literal["penalty", "continuous"]
 PENALTY_MARGIN_RAD = 2.33  # from 2.3311 on cos(m) + m sin(m) - 1 is negative: the penalty would step up
@@ -27,17 +27,12 @@ def arcface_cosine(cosines: Float[Tensor, " n"], margin_rad: float, branch: Bran
 
     Args:
         cosines: cos(theta), in [-1, 1].
-        margin_rad: in radians, see `check_angular_margin`.
+        margin_rad: in radians.
         branch: the formula for `theta > pi - margin`.
     """
     shifted = cosines * math.cos(margin_rad) - _sine(cosines) * math.sin(margin_rad)
     beyond = cosines - margin_rad * math.sin(margin_rad) if branch == "penalty" else -2.0 - shifted
     return torch.where(cosines > -math.cos(margin_rad), shifted, beyond)
-
-
-def cosface_cosine(cosines: Float[Tensor, " n"], margin: float) -> Float[Tensor, " n"]:
-    """Compute `cos(theta) - margin` (CosFace, arXiv 1801.09414, Eq. 4), which falls everywhere."""
-    return cosines - margin
 
 
 def combined_cosine(
@@ -105,15 +100,14 @@ def arcface_logits(
     return scale * cosines.scatter(1, labels[:, None], target_cosines[:, None])
 
 
-def check_angular_margin(margin_rad: float, branch: Branch, margin_factor: float = 1.0) -> None:
-    """Raise ValueError unless the cosine with this margin falls with the angle everywhere."""
-    check_range("branch", branch, branch in ("penalty", "continuous"), '"penalty" or "continuous"')
-    check_range("margin_factor", margin_factor, 1 <= margin_factor < math.inf, "1 or more")
-    check_range("margin_rad", margin_rad, 0 <= margin_rad <= math.pi, "[0, pi]")
-    if branch == "penalty":
-        allowed = f'its switch angle may be {PENALTY_MARGIN_RAD} below pi at most; branch="continuous" allows more'
-        name, value = ("margin_rad", margin_rad) if margin_factor == 1 else ("margin_factor", margin_factor)
-        check_range(name, value, equivalent_margin_rad(margin_factor, margin_rad) <= PENALTY_MARGIN_RAD, allowed)
+def check_penalty(branch: Branch, margin_rad: float, margin_factor: float = 1.0) -> None:
+    """Raise ValueError if the penalty would step up at the switch angle; the continuous branch always falls."""
+    largest_factor = (math.pi - margin_rad) / (math.pi - PENALTY_MARGIN_RAD)
+    if branch == "penalty" and margin_factor > largest_factor:
+        wrong = f"margin_rad must be in [0, {PENALTY_MARGIN_RAD}], not {margin_rad}"
+        if margin_factor != 1:
+            wrong = f"margin_factor must be in [1, {largest_factor:.4g}], not {margin_factor}"
+        raise ValueError(f"{wrong}; branch=continuous allows more")
 
 
 def _sine(cosines: Float[Tensor, " n"]) -> Float[Tensor, " n"]:

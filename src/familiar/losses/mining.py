@@ -20,7 +20,7 @@ from familiar.losses.blockwise import (
     no_grad_no_autocast,
     to_float32,
 )
-from familiar.losses.validation import check_batch, check_range
+from familiar.losses.validation import check_batch
 
 Select = Literal["all", "hardest", "random"]
 
@@ -129,7 +129,8 @@ def mine_semi_hard(
     Raises:
         ValueError: the number of labels is not the number of rows, or `select` is none of these.
     """
-    check_range("select", select, select in get_args(Select), ", ".join(get_args(Select)))
+    if select not in get_args(Select):
+        raise ValueError(f"select must be one of {', '.join(get_args(Select))}, not {select!r}")
 
     def choose(block: Block) -> tuple[Tensor, ...]:
         positives = block.positive_values(pad=0.0)

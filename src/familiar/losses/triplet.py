@@ -9,24 +9,24 @@ anchor's positives.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import get_args
 
 import torch
 from jaxtyping import Float, Int64
 from torch import Tensor
 from torch.nn.functional import relu
 
+from familiar.core.settings import Checked, setting
 from familiar.losses.blockwise import (
     FINITE_INF,
+    REDUCTION,
+    SQUARED_DISTANCE,
     Block,
     BlockLoss,
     PairLoss,
     Reduction,
     count_terms,
     to_float32,
-    unit_prefix,
 )
 from familiar.losses.mining import (
     Select,
@@ -35,7 +35,7 @@ from familiar.losses.mining import (
     mine_hard_negative,
     mine_semi_hard,
 )
-from familiar.losses.validation import check_batch, check_range, check_rows
+from familiar.losses.validation import check_batch, check_rows
 
 
 def triplet_gaps(
@@ -65,26 +65,26 @@ def triplet_loss(
 
     Returns:
         A scalar; 0 for no triplets.
+
+    Raises:
+        ValueError: a row has another length than 1, or a shape is another.
     """
+    check_rows(unit=True, anchors=anchors, positives=positives, negatives=negatives)
     costs = relu(triplet_gaps(anchors, positives, negatives) + margin)
     return costs.sum() / max(len(costs), 1)
 
 
 @dataclass
-class TripletLoss(ABC):
+class TripletLoss(Checked, ABC):
     """Base of the batch losses.
 
     Attributes:
-        margin: in squared distance, 0 or more.
+        margin: in squared distance, in [0, 4].
         reduction: the mean over the triplets whose loss is above zero ("active"), or over "all" that are selected.
     """
 
-    margin: float = 0.2
-    reduction: Reduction = "active"
-
-    def __post_init__(self) -> None:
-        check_range("margin", self.margin, self.margin >= 0, "0 or more")
-        check_range("reduction", self.reduction, self.reduction in get_args(Reduction), '"active" or "all"')
+    margin: float = setting(0.2, *SQUARED_DISTANCE)
+    reduction: Reduction = setting("active", meaning=REDUCTION)
 
     @abstractmethod
     def mine_triplets(self, embeddings: Float[Tensor, "n d"], labels: Int64[Tensor, " n"]) -> Triplets:
@@ -118,7 +118,10 @@ class TripletLoss(ABC):
 
 @dataclass
 class BatchAll(TripletLoss, PairLoss):
-    """The loss over all valid triplets of a batch, see `batch_all_triplet_loss`."""
+    """All triplets of the batch (FaceNet, arXiv 1503.03832).
+
+    See `batch_all_triplet_loss`.
+    """
 
     def mine_triplets(self, embeddings: Tensor, labels: Tensor) -> Triplets:
         """List all valid triplets."""
@@ -152,7 +155,9 @@ class BatchAll(TripletLoss, PairLoss):
 
 @dataclass
 class SemiHard(BatchAll):
-    """The loss over FaceNet's semi-hard triplets, see `semi_hard_triplet_loss`.
+    """Triplets in the right order, but with less than the margin (FaceNet, arXiv 1503.03832).
+
+    See `semi_hard_triplet_loss`.
 
     Attributes:
         select: "all" negatives with `d(a,p) < d(a,n) < d(a,p) + margin`, or for each anchor and positive the nearest of
@@ -160,12 +165,8 @@ class SemiHard(BatchAll):
         generator: of the random draws; by default torch's global one.
     """
 
-    select: Select = "all"
+    select: Select = setting("all", meaning="which of the semi-hard negatives of a pair are used")
     generator: torch.Generator | None = None
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_range("select", self.select, self.select in get_args(Select), ", ".join(get_args(Select)))
 
     def mine_triplets(self, embeddings: Tensor, labels: Tensor) -> Triplets:
         """List the semi-hard triplets."""
@@ -176,15 +177,9 @@ class SemiHard(BatchAll):
         if self.select == "all":
             return super().__call__(embeddings, labels, anchors)
         # One triplet per pair is few enough to list them.
-        check_batch(embeddings, labels, anchors)
+        check_batch(embeddings, labels, anchors, unit=True)
         triplets = self.mine_triplets(embeddings, labels)
         return self.triplet_loss_from(*triplets.first_anchors(anchors).select_rows(to_float32(embeddings)))
-
-    def loss_per_prefix(self, embeddings: Tensor, labels: Tensor, lengths: Sequence[int]) -> Tensor:
-        """Compute the loss of each prefix of the embeddings, see `PairLoss`."""
-        if self.select == "all":
-            return super().loss_per_prefix(embeddings, labels, lengths)
-        return torch.stack([self(unit_prefix(embeddings, length), labels) for length in lengths])
 
     def block_loss(self, block: Block) -> BlockLoss:
         """Compute the cost of a block and its derivative."""
@@ -203,7 +198,7 @@ class SemiHard(BatchAll):
 
 @dataclass
 class HardNegative(TripletLoss, PairLoss):
-    """The loss over each anchor and positive with the anchor's nearest negative."""
+    """The nearest negative of each pair: one triplet for each anchor and positive."""
 
     def mine_triplets(self, embeddings: Tensor, labels: Tensor) -> Triplets:
         """List for each anchor and positive the triplet with the nearest negative."""
@@ -228,9 +223,9 @@ class HardNegative(TripletLoss, PairLoss):
 def batch_all_triplet_loss(
     embeddings: Float[Tensor, "n d"],
     labels: Int64[Tensor, " n"],
-    margin: float = 0.2,
+    margin: float = TripletLoss.margin,
     *,
-    reduction: Reduction = "active",
+    reduction: Reduction = TripletLoss.reduction,
 ) -> Float[Tensor, ""]:
     """Compute the triplet loss over all valid triplets of a batch (Hermans et al., arXiv 1703.07737, Eq. 6).
 
@@ -251,10 +246,10 @@ def batch_all_triplet_loss(
 def semi_hard_triplet_loss(
     embeddings: Float[Tensor, "n d"],
     labels: Int64[Tensor, " n"],
-    margin: float = 0.2,
+    margin: float = TripletLoss.margin,
     *,
-    reduction: Reduction = "active",
-    select: Select = "all",
+    reduction: Reduction = TripletLoss.reduction,
+    select: Select = SemiHard.select,
     generator: torch.Generator | None = None,
 ) -> Float[Tensor, ""]:
     """Compute the triplet loss over semi-hard triplets (FaceNet, arXiv 1503.03832, section 3.2).
@@ -282,9 +277,9 @@ def semi_hard_triplet_loss(
 def hard_negative_triplet_loss(
     embeddings: Float[Tensor, "n d"],
     labels: Int64[Tensor, " n"],
-    margin: float = 0.2,
+    margin: float = TripletLoss.margin,
     *,
-    reduction: Reduction = "active",
+    reduction: Reduction = TripletLoss.reduction,
 ) -> Float[Tensor, ""]:
     """Compute the triplet loss of each anchor and positive with the anchor's nearest negative.
 
@@ -297,7 +292,9 @@ def hard_negative_triplet_loss(
     return HardNegative(margin, reduction)(embeddings, labels)
 
 
-def active_fraction(embeddings: Float[Tensor, "n d"], labels: Int64[Tensor, " n"], margin: float = 0.2) -> float:
+def active_fraction(
+    embeddings: Float[Tensor, "n d"], labels: Int64[Tensor, " n"], margin: float = TripletLoss.margin
+) -> float:
     """Compute the share of all valid triplets with `d(a,p) + margin > d(a,n)`, which are not yet learned.
 
     Args:
@@ -314,7 +311,7 @@ def active_fraction(embeddings: Float[Tensor, "n d"], labels: Int64[Tensor, " n"
     >>> active_fraction(torch.eye(2).repeat_interleave(2, 0), torch.tensor([0, 0, 1, 1]))
     0.0
     """
-    check_batch(embeddings, labels)
+    check_batch(embeddings, labels, unit=True)
     active = count_terms(BatchAll(margin), embeddings, labels)
     photos = torch.bincount(
         torch.searchsorted(labels.sort().values, labels)

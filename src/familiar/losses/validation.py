@@ -1,4 +1,4 @@
-"""Checks of loss settings, and of the batches that losses are called with."""
+"""Checks of the batches that losses are called with."""
 
 import math
 from typing import Any
@@ -13,20 +13,6 @@ class NotFiniteError(ValueError):
     """A batch has NaN or infinite values."""
 
 
-def check_range(name: str, value: float | str, ok: bool, allowed: str) -> None:
-    """Raise ValueError naming the setting, its value and what is allowed, unless `ok`."""
-    if not ok:
-        raise ValueError(f"{name} {value} is out of range: {allowed}")
-
-
-def check_classifier(embedding_dim: int, classes: int, scale: float, label_smoothing: float) -> None:
-    """Raise ValueError unless sizes are 1 or more, `scale` is above 0 and `label_smoothing` in [0, 1)."""
-    check_range("embedding_dim", embedding_dim, embedding_dim >= 1, "1 or more")
-    check_range("classes", classes, classes >= 1, "1 or more")
-    check_range("scale", scale, scale > 0, "above 0")
-    check_range("label_smoothing", label_smoothing, 0 <= label_smoothing < 1, "[0, 1)")
-
-
 def check_batch(
     embeddings: Tensor,
     labels: Tensor,
@@ -35,6 +21,7 @@ def check_batch(
     name: str = "embeddings",
     wait: bool = False,
     finite: bool = True,
+    unit: bool = False,
     classes: int | None = None,
 ) -> None:
     """Check what a loss is called with.
@@ -46,11 +33,12 @@ def check_batch(
         name: of the embeddings, in messages.
         wait: as in `check_rows`.
         finite: as in `check_rows`.
+        unit: as in `check_rows`.
         classes: of a classifier: labels are in [0, classes). On a GPU torch reports others, later.
 
     Raises:
         NotFiniteError: there are NaN or infinite values.
-        ValueError: a shape, a dtype or a number is another.
+        ValueError: a shape, a dtype, a length or a number is another.
     """
     if labels.dtype != torch.int64 or labels.ndim != 1:
         raise ValueError(f"labels must be int64 of one axis, one per row, got {_described(labels)}")
@@ -66,21 +54,24 @@ def check_batch(
                 "loss with as many classes as there are labels, and number these from 0"
             )
     named: dict[str, Any] = {name: embeddings}
-    check_rows(wait=wait, finite=finite, **named)
+    check_rows(wait=wait, finite=finite, unit=unit, **named)
 
 
-def check_rows(*, wait: bool = False, finite: bool = True, same_width: bool = True, **tensors: Tensor) -> None:
+def check_rows(
+    *, wait: bool = False, finite: bool = True, unit: bool = False, same_width: bool = True, **tensors: Tensor
+) -> None:
     """Check tensors whose rows belong together.
 
     Args:
-        wait: look for NaN on a GPU too, which makes the program wait for it. Otherwise NaN shows there in the loss.
+        wait: look at values on a GPU too, which makes the program wait for it. Otherwise NaN shows there in the loss.
         finite: look for NaN at all: False where another check or the loss itself shows it.
+        unit: rows need unit length, within the rounding of half precision; zeros, which have no direction, may stay.
         same_width: whether the rows have to be of the same length.
         tensors: floats "n d", finite, by their names for messages.
 
     Raises:
         NotFiniteError: there are NaN or infinite values.
-        ValueError: a shape or a dtype is another.
+        ValueError: a shape, a dtype or a length is another.
     """
     shapes = {rows.shape if same_width else rows.shape[:1] for rows in tensors.values()}
     if len(shapes) > 1 or any(rows.ndim != 2 or not rows.is_floating_point() for rows in tensors.values()):
@@ -88,23 +79,33 @@ def check_rows(*, wait: bool = False, finite: bool = True, same_width: bool = Tr
         rule = "the same number of them, " if len(tensors) > 1 else ""
         raise ValueError(f"rows of floats are needed, {rule}one per photo; got {described}")
     for name, rows in tensors.items():
-        if finite and (wait or not rows.is_cuda):
-            check_finite(name, rows)
+        if wait or not rows.is_cuda:
+            if unit:
+                _check_unit(name, rows.detach())
+            elif finite:
+                check_finite(name, rows)
 
 
-def check_unit_rows(**tensors: Tensor) -> None:
-    """Raise ValueError unless rows have unit length, within half-precision rounding; on a GPU nothing is checked."""
-    for name, rows in tensors.items():
-        if rows.is_cuda or not rows.numel():
-            continue
-        lengths = rows.detach().float().pow(2).sum(1).sqrt()
-        bad = ((lengths - 1).abs() > UNIT_TOLERANCE).nonzero()
-        if len(bad):
-            row = int(bad[0, 0])
-            raise ValueError(
-                f"{name} must be rows of unit length, but row {row} has length {lengths[row].item():.4g}; pass "
-                "torch.nn.functional.normalize(rows)"
-            )
+def _check_unit(name: str, rows: Tensor) -> None:
+    if not rows.numel():
+        return
+    lengths = row_lengths(rows)
+    shortest, longest = torch.aminmax(lengths)
+    if shortest.item() > 1 - UNIT_TOLERANCE and longest.item() < 1 + UNIT_TOLERANCE:  # not so if there is a NaN
+        return
+    check_finite(name, rows)
+    bad = (((lengths - 1).abs() > UNIT_TOLERANCE) & (lengths > 0)).nonzero()
+    if len(bad):
+        row = int(bad[0, 0])
+        raise ValueError(
+            f"{name} must be rows of unit length, but row {row} has length {lengths[row].item():.4g}; pass "
+            "torch.nn.functional.normalize(rows)"
+        )
+
+
+def row_lengths(rows: Tensor) -> Tensor:
+    """Return the Euclidean length of each row."""
+    return torch.linalg.vector_norm(rows, dim=1)  # pyright: ignore
 
 
 def check_finite(name: str, values: Tensor) -> None:

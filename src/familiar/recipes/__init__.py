@@ -16,30 +16,6 @@ from familiar.recipes.people import person_mobile, person_nano
 from familiar.recipes.pet import pet_lite, pet_lite_nano, pet_mobile, pet_nano, quickstart
 from familiar.training.recipe import Recipe
 
-__all__ = [
-    "RECIPES",
-    "circle_efficientnet",
-    "circle_efficientnet_pretrained",
-    "circle_simple",
-    "circle_simple_v2",
-    "compatible",
-    "digits_arcface",
-    "digits_normface",
-    "digits_softmax",
-    "facenet_nn1",
-    "facenet_nn2",
-    "facenet_small",
-    "harmonic_256",
-    "person_mobile",
-    "person_nano",
-    "pet_lite",
-    "pet_lite_nano",
-    "pet_mobile",
-    "pet_nano",
-    "quickstart",
-    "recipe_named",
-]
-
 RECIPES: dict[str, Callable[[], Recipe]] = {
     "pet-mobile": pet_mobile,
     "pet-lite": pet_lite,
@@ -61,6 +37,7 @@ RECIPES: dict[str, Callable[[], Recipe]] = {
     "harmonic-256": harmonic_256,
     "compatible": compatible,
 }
+__all__ = ["RECIPES", "recipe_named", *(make.__name__ for make in RECIPES.values())]
 
 
 def recipe_named(name: str) -> Recipe:

@@ -4,7 +4,7 @@ Margin and gamma grow with the epochs, and recall@1 decides which epoch is kept;
 """
 
 from familiar.loading.augment.settings import CIRCLE_AUGMENTATION
-from familiar.training.loss_catalog import CircleTripletsSettings
+from familiar.training.loss_catalog import loss_named
 from familiar.training.recipe import Recipe
 from familiar.training.schedule import Schedule
 from familiar.training.settings import (
@@ -48,7 +48,8 @@ def _circle(name: str, model: ModelSettings) -> Recipe:
         input=InputSettings(size_px=112, resize="center_crop", resize_px=128, train_on_whole=True),
         augmentation=CIRCLE_AUGMENTATION,
         sampler=SamplerSettings(identities=32, photos=5),
-        loss=CircleTripletsSettings(
+        loss=loss_named(
+            "circle_triplets",
             margin=Schedule(0.2, 1.0, step=0.02, every=5),
             gamma=Schedule(64.0, step=32.0, every=5),
             mining="batch_hard",

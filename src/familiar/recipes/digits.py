@@ -4,10 +4,9 @@ The settings of an essay on ArcFace; see docs/reproductions/digits.md. The data 
 """
 
 from familiar.loading.augment.settings import NO_AUGMENTATION
-from familiar.training.loss_catalog import NO_SMOOTHING, ArcFaceSettings, NormFaceSettings, SoftmaxSettings
+from familiar.training.loss_catalog import loss_named
 from familiar.training.loss_settings import LossSettings
 from familiar.training.recipe import Recipe
-from familiar.training.schedule import Schedule
 from familiar.training.settings import (
     NO_CLIPPING,
     BudgetSettings,
@@ -24,18 +23,17 @@ TRAINING_DIGITS = ("0", "1", "2", "3", "4")
 
 def digits_softmax() -> Recipe:
     """MNIST's 0 to 4 with 2-D embeddings, plain softmax without a bias."""
-    return _digits("digits-softmax", SoftmaxSettings(bias=False))
+    return _digits("digits-softmax", loss_named("softmax", bias=False))
 
 
 def digits_normface() -> Recipe:
     """NormFace on MNIST's digits: unit-length embeddings and centers, scale 16 (the original essay uses 1)."""
-    return _digits("digits-normface", NormFaceSettings(scale=Schedule(16.0)))
+    return _digits("digits-normface", loss_named("normface", scale=16))
 
 
 def digits_arcface() -> Recipe:
     """ArcFace on the same digits, with an angular margin of 0.5 radians."""
-    loss = ArcFaceSettings(scale=Schedule(16.0), margin_rad=Schedule(0.5), label_smoothing=NO_SMOOTHING)
-    return _digits("digits-arcface", loss)
+    return _digits("digits-arcface", loss_named("arcface", scale=16, margin_rad=0.5))
 
 
 def _digits(name: str, loss: LossSettings) -> Recipe:

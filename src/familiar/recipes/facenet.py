@@ -3,9 +3,8 @@
 from dataclasses import replace
 
 from familiar.loading.augment.settings import NO_AUGMENTATION
-from familiar.training.loss_catalog import SemiHardSettings
+from familiar.training.loss_catalog import loss_named
 from familiar.training.recipe import Recipe
-from familiar.training.schedule import Schedule
 from familiar.training.settings import (
     NO_CLIPPING,
     BudgetSettings,
@@ -43,7 +42,7 @@ def _facenet(name: str, network: str, size_px: int, chunk_size: int) -> Recipe:
         input=InputSettings(size_px=size_px, resize_px=size_px, normalization="symmetric"),
         augmentation=RANDOM_CROPS,
         sampler=replace(BATCH_OF_1800, chunk_size=chunk_size),
-        loss=SemiHardSettings(margin=Schedule(0.2)),
+        loss=loss_named("semi_hard", margin=0.2),
         optimizer=OptimizerSettings(
             name="adagrad",
             lr=0.05,

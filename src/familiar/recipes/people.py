@@ -3,9 +3,8 @@
 from dataclasses import replace
 
 from familiar.loading.augment.settings import NO_AUGMENTATION
-from familiar.training.loss_catalog import NO_SMOOTHING, ArcFaceSettings
+from familiar.training.loss_catalog import loss_named
 from familiar.training.recipe import Recipe
-from familiar.training.schedule import Schedule
 from familiar.training.settings import (
     BudgetSettings,
     DistillSettings,
@@ -41,7 +40,7 @@ def person_nano() -> Recipe:
         # People with one photo are as good for learning from a teacher as the others.
         split=SplitSettings(validation=0.05, test=0.0, min_photos=1),
         sampler=SamplerSettings(batch_size=64),
-        loss=ArcFaceSettings(scale=Schedule(32.0), margin_rad=Schedule(0.2), label_smoothing=NO_SMOOTHING),
+        loss=loss_named("arcface", scale=32, margin_rad=0.2),
         distill=DistillSettings(weight=1.0, relation_weight=20.0, label_weight=0.1, blends=1),
         optimizer=OptimizerSettings(lr=3e-3, backbone_lr=1.5e-3, weight_decay=0.02, warmup_epochs=1),
         budget=BudgetSettings(epochs=60),

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from familiar.loading.augment.settings import NO_AUGMENTATION
-from familiar.training.loss_catalog import NO_SMOOTHING, ArcFaceSettings
+from familiar.training.loss_catalog import loss_named
 from familiar.training.recipe import Recipe
 from familiar.training.schedule import Schedule
 from familiar.training.settings import (
@@ -22,7 +22,7 @@ PET_MARGIN = 0.3  # around the head that the detector finds, in sides of its box
 
 def pet_mobile() -> Recipe:
     """MobileNetV3-Small pretrained on ImageNet, 224 px, 128-d, ArcFace: the pet embedder as published."""
-    return Recipe(name="pet-mobile")
+    return Recipe(name="pet-mobile", loss=loss_named("arcface", label_smoothing=0.1))
 
 
 def pet_nano() -> Recipe:
@@ -45,7 +45,7 @@ def pet_nano() -> Recipe:
         ),
         split=SplitSettings(min_photos=2),
         sampler=SamplerSettings(batch_size=96),
-        loss=ArcFaceSettings(margin_rad=Schedule(0.0, 0.3, over=1 / 3), label_smoothing=NO_SMOOTHING),
+        loss=loss_named("arcface", margin_rad=Schedule(0.0, 0.3, over=1 / 3)),
         optimizer=OptimizerSettings(lr=1e-3, backbone_lr=2e-4, warmup_epochs=1),
         budget=BudgetSettings(epochs=40),
     )
@@ -85,9 +85,7 @@ def pet_lite() -> Recipe:
         ),
         split=SplitSettings(validation=0.02, test=0.0, min_photos=2),
         sampler=SamplerSettings(batch_size=64),
-        loss=ArcFaceSettings(
-            scale=Schedule(24.0), margin_rad=Schedule(0.2), label_smoothing=NO_SMOOTHING, start="means"
-        ),
+        loss=loss_named("arcface", scale=24, margin_rad=0.2, start="means"),
         optimizer=OptimizerSettings(lr=3e-3, backbone_lr=3e-4, weight_decay=1e-4, warmup_epochs=0.4, gradient_norm=5.0),
         budget=BudgetSettings(epochs=4),
         validation=ValidationSettings(every_epochs=4, best_by="auc"),
@@ -126,7 +124,7 @@ def pet_lite_nano() -> Recipe:
         input=InputSettings(normalization="symmetric", detector="pets", margin=PET_MARGIN),
         split=SplitSettings(validation=0.02, test=0.0, min_photos=1),
         sampler=SamplerSettings(batch_size=64),
-        loss=ArcFaceSettings(label_smoothing=NO_SMOOTHING),  # of no effect: its weight is 0
+        loss=loss_named("arcface"),  # of no effect: its weight is 0
         distill=DistillSettings(weight=0.0, relation_weight=100.0, label_weight=0.0, mirrored=False),
         optimizer=OptimizerSettings(lr=3e-3, backbone_lr=5e-4, weight_decay=0.02, warmup_epochs=1),
         budget=BudgetSettings(epochs=10),
@@ -143,9 +141,7 @@ def quickstart() -> Recipe:
         split=SplitSettings(test=0.0),
         augmentation=replace(NO_AUGMENTATION, rotate_p=0.5, rotate_deg=10.0, flip_p=0.5, jitter_p=0.3, hue=0.0),
         sampler=SamplerSettings(batch_size=64),
-        loss=ArcFaceSettings(
-            scale=Schedule(24.0), margin_rad=Schedule(0.0, 0.2, over=1 / 3), label_smoothing=NO_SMOOTHING
-        ),
+        loss=loss_named("arcface", scale=24, margin_rad=Schedule(0.0, 0.2, over=1 / 3)),
         optimizer=OptimizerSettings(lr=3e-3, backbone_lr=3e-3, weight_decay=1e-3, warmup_epochs=1),
         budget=BudgetSettings(epochs=14),
         validation=ValidationSettings(every_epochs=2),

@@ -1,21 +1,5 @@
 from .fitting import FitResult, fit
-from .loss_catalog import (
-    LOSSES,
-    ArcFaceSettings,
-    BatchAllSettings,
-    BatchHardSettings,
-    CircleSettings,
-    CircleTripletsSettings,
-    CombinedMarginSettings,
-    ContrastiveSettings,
-    CosFaceSettings,
-    HardNegativeSettings,
-    NormFaceSettings,
-    PartialFCSettings,
-    SemiHardSettings,
-    SoftmaxSettings,
-    SubCenterArcFaceSettings,
-)
+from .loss_catalog import LOSSES, loss_named
 from .loss_settings import LossSettings
 from .recipe import Recipe
 from .run import RunFolder
@@ -36,35 +20,22 @@ from .triplets import get_triplets
 
 __all__ = [
     "LOSSES",
-    "ArcFaceSettings",
-    "BatchAllSettings",
-    "BatchHardSettings",
     "BudgetSettings",
-    "CircleSettings",
-    "CircleTripletsSettings",
-    "CombinedMarginSettings",
-    "ContrastiveSettings",
-    "CosFaceSettings",
     "DistillSettings",
     "FitResult",
-    "HardNegativeSettings",
     "InputSettings",
     "LossSettings",
     "MiningSettings",
     "ModelSettings",
-    "NormFaceSettings",
     "OptimizerSettings",
-    "PartialFCSettings",
     "QuantizeSettings",
     "Recipe",
     "RunFolder",
     "SamplerSettings",
     "Schedule",
-    "SemiHardSettings",
-    "SoftmaxSettings",
     "SplitSettings",
-    "SubCenterArcFaceSettings",
     "ValidationSettings",
     "fit",
     "get_triplets",
+    "loss_named",
 ]

@@ -4,7 +4,7 @@ The files belong to one moment of the training. The state that names them is wri
 missing one.
 """
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from familiar.losses import PartialFC
 from familiar.training.ranks import Ranks
 
 PATTERN = "centers-*.safetensors"
+SPARSE = 1  # its place in the optimizer's state
 MOMENTS = ("exp_avg", "exp_avg_sq")  # of SparseAdam, a row for each center
 
 
@@ -27,74 +28,57 @@ def sharded_centers(objective: nn.Module) -> dict[str, PartialFC]:
     return {f"{name}.centers": loss for name, loss in objective.named_modules() if isinstance(loss, PartialFC)}
 
 
-def save_rows(
-    folder: Path, epoch: int, step: int, state: Mapping[str, Any], names: list[str], ranks: Ranks
-) -> dict[str, Any]:
-    """Write this rank's rows of centers and moments to a file of its own.
+def save_rows(folder: Path, moment: str, state: dict[str, Any], names: Sequence[str], ranks: Ranks) -> None:
+    """Move this rank's rows of centers and moments from a state to a file of its own.
 
     Args:
         folder: of the run.
-        epoch: the number of complete ones.
-        step: the number of steps since.
-        state: of "objective" and "optimizer"; not changed.
+        moment: of the training, for the files' names.
+        state: of "objective" and "optimizer"; the names of all ranks' files are added under "shards".
         names: of the centers, in the order of the sparse optimizer's parameters.
         ranks: the processes that train together; all of them must call this.
-
-    Returns:
-        The state without these rows, and under "shards" the names of all ranks' files.
     """
-    objective, optimizer, moments = _copy(state)
     rows: dict[str, Tensor] = {}
+    optimizer = state["optimizer"][SPARSE]["state"]
     for index, name in enumerate(names):
-        rows[name] = objective.pop(name)
-        rows |= {f"{name} {key}": moments[index].pop(key) for key in MOMENTS if key in moments.get(index, {})}
-    moment = f"{epoch:05d}.{step}" if step else f"{epoch:05d}"
-    files = [f"centers-{moment}-{rank}-of-{ranks.size}.safetensors" for rank in range(ranks.size)]
+        moments = optimizer[index] = {**optimizer.get(index, {})}  # a copy: the optimizer goes on with the other
+        rows[name] = state["objective"].pop(name)
+        rows |= {f"{name} {key}": moments.pop(key) for key in MOMENTS if key in moments}
+    state["shards"] = [f"centers-{moment}-{rank}-of-{ranks.size}.safetensors" for rank in range(ranks.size)]
     content = safetensors.torch.save({name: tensor.detach().cpu().contiguous() for name, tensor in rows.items()})
-    write_atomically(folder / files[ranks.rank], content)
+    write_atomically(folder / state["shards"][ranks.rank], content)
     ranks.wait()
-    return {**state, "objective": objective, "optimizer": optimizer, "shards": files}
 
 
-def load_rows(folder: Path, state: Mapping[str, Any], shards: Mapping[str, range]) -> dict[str, Any]:
-    """Return a state with this rank's rows, whether it was saved by one rank or by any number of them.
+def load_rows(folder: Path, state: dict[str, Any], losses: dict[str, PartialFC]) -> None:
+    """Add this rank's rows to a state, whether it was saved by one rank or by any number of them.
 
     Args:
         folder: of the run.
-        state: as `save_rows` returned it, or that of a single rank.
-        shards: the rows of this rank, by the name of the centers, in the order of the sparse optimizer's parameters.
+        state: as `save_rows` left it, or that of a single rank.
+        losses: from `sharded_centers`.
 
     Raises:
         BadRun: a file is missing or damaged.
     """
-    objective, optimizer, moments = _copy(state)
-    for index, (name, rows) in enumerate(shards.items()):
-        if "shards" not in state:
-            objective[name] = objective[name][rows.start : rows.stop].clone()
-            moments[index] |= {key: moments[index][key][rows.start : rows.stop].clone() for key in MOMENTS}
-            continue
-        files = [folder / file for file in state["shards"]]
-        objective[name] = _read(files, name, rows)
-        moments[index] |= {key: _read(files, f"{name} {key}", rows) for key in MOMENTS}
-    return {**state, "objective": objective, "optimizer": optimizer}
+    files = [folder / file for file in state.get("shards", [])]
+    for index, (name, loss) in enumerate(losses.items()):
+        moments = state["optimizer"][SPARSE]["state"].get(index)
+        tensors = [(state["objective"], name, name)]
+        tensors += [(moments, key, f"{name} {key}") for key in MOMENTS] if moments else []
+        rows = loss.shard
+        for part, key, stored in tensors:
+            part[key] = _read(files, stored, rows) if files else part[key][rows.start : rows.stop].clone()
 
 
-def remove_other_shards(folder: Path, names: list[str]) -> None:
+def remove_other_shards(folder: Path, names: Sequence[str]) -> None:
     """Remove the files of earlier moments, and of those whose state was not written."""
     for path in folder.glob(PATTERN):
         if path.name not in names:
             path.unlink(missing_ok=True)
 
 
-def _copy(state: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any], dict[int, dict[str, Any]]]:
-    """Copy the dictionaries that rows are taken from or added to, which may be those of the optimizer itself."""
-    sparse = state["optimizer"]["sparse"]
-    moments = {index: dict(values) for index, values in sparse["state"].items()}
-    optimizer = {**state["optimizer"], "sparse": {**sparse, "state": moments}}
-    return dict(state["objective"]), optimizer, moments
-
-
-def _read(files: list[Path], name: str, rows: range) -> Tensor:
+def _read(files: Sequence[Path], name: str, rows: range) -> Tensor:
     """Read some rows of a tensor whose rows are spread over files in their order."""
     parts: list[Tensor] = []
     first = 0

@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 
 from familiar.core.cpu import available_cores, reuse_freed_memory
-from familiar.core.errors import BadRun, FamiliarError
+from familiar.core.errors import BadRecipe, BadRun, FamiliarError
 from familiar.core.files import remove_unfinished_files, write_atomically
 from familiar.datasets.folders import DataSpec
 from familiar.loading.augment.custom import check_function
@@ -30,6 +30,7 @@ from familiar.training.data import (
 )
 from familiar.training.distillation import check_teachers
 from familiar.training.history import EpochRecord
+from familiar.training.loop import StepProgress, saved_steps, train
 from familiar.training.mining_plot import plot_mining
 from familiar.training.network import (
     build_network,
@@ -43,10 +44,9 @@ from familiar.training.objective import check_loss
 from familiar.training.ranks import Ranks, join_ranks
 from familiar.training.recipe import Recipe
 from familiar.training.run import RunFolder
+from familiar.training.state import TrainingState, load_checkpoint, start_centers_at_means
 from familiar.training.step_log import read_steps
-from familiar.training.synced_batch_norm import synchronize_batch_norms
 from familiar.training.tensorboard import TensorBoard, require_tensorboard
-from familiar.training.trainer import StepProgress, Trainer
 
 COMPILERS = ("g++", "clang++", "cl")
 GPU_WORKERS = 8  # at most; with more, the processes wait for each other's memory
@@ -128,13 +128,7 @@ def fit(
         FailedOnMain: on other ranks than 0, if one of these errors was raised there.
     """
     data, run = DataSpec.from_source(data), RunFolder(Path(run_dir))
-    if tensorboard:
-        require_tensorboard()
-    if compiled:
-        require_compiler()
-    check_loss(recipe.loss)
-    check_teachers(recipe)
-    check_function(recipe.augmentation.custom, recipe.input.size_px)
+    _check_before_start(recipe, tensorboard, compiled, save_every_steps)
     with join_ranks() as ranks:
         device = device or ranks.device()
         if workers is None:
@@ -142,7 +136,7 @@ def fit(
         if device.type == "cpu":
             reuse_freed_memory()
         if not ranks.is_main:
-            on_photo = on_teacher = on_step = on_epoch = _ignore
+            on_photo = on_teacher = on_step = on_epoch = lambda *_: None
         ranks.on_main(lambda: _check_run_state(run, resume))
         table = data.read()
         split_identities(recipe, table)  # too few identities are detected before anything is downloaded
@@ -157,35 +151,51 @@ def fit(
                 photos = read_table(table, recipe.input.preprocessing(), cache, on_photo)
                 training_data = prepare_data(recipe, photos, run.teachers, on_teacher, cache, on_photo)
             ranks.check_same(photos.contents, "photos")
-            if resume:
-                check_same_data(run, training_data)
             ranks.on_main(lambda: _prepare_folder(run, recipe, data, training_data, resume))
             if not has_state:
                 _prepare_network(network, recipe, run, training_data, ranks)
             if recipe.quantize.aware:
                 round_to_8_bits(network)
-            if ranks.size > 1:
-                synchronize_batch_norms(network, device)
             network = network.to(device=device).to(memory_format=torch.channels_last)
-            trainer = Trainer(recipe, network, training_data, run, device, workers, compiled, ranks, save_every_steps)
+            state = TrainingState(recipe, network, training_data, run, device, workers, compiled, ranks)
             if has_state:
-                trainer.restore()
+                load_checkpoint(state)
             elif getattr(recipe.loss, "start", "random") == "means":
-                trainer.start_centers_at_means()
-            started = time.perf_counter()
-            with torch_threads_for(workers):
-                stopped = _train(trainer, tensorboard and ranks.is_main, on_step, on_epoch)
+                start_centers_at_means(state)
+            started, on_steps, on_epochs = time.perf_counter(), [on_step], [on_epoch]
+            board = _open_tensorboard(state) if tensorboard and ranks.is_main else nullcontext()
+            with torch_threads_for(workers), board as opened:
+                if opened is not None:
+                    on_steps.insert(0, lambda progress: opened.add_step(progress.record))
+                    on_epochs.insert(0, opened.add)
+                stopped = train(state, on_steps, on_epochs, save_every_steps)
             if ranks.is_main:
-                _save_best_weights(run, trainer)
+                _save_best_network(state)
     return FitResult(
         run=run.path,
-        epochs=len(trainer.records),
-        best_epoch=trainer.best_epoch,
-        best_score=trainer.best_score,
+        epochs=len(state.records),
+        best_epoch=state.best_epoch,
+        best_score=state.best_score,
         seconds=time.perf_counter() - started,
         stopped=stopped,
         skipped_photos=len(table) - len(photos.table),
     )
+
+
+def _check_before_start(recipe: Recipe, tensorboard: bool, compiled: bool, save_every_steps: int) -> None:
+    """Raise an error for what is missing or excluded, before photos are read."""
+    if tensorboard:
+        require_tensorboard()
+    if compiled:
+        require_compiler()
+    if save_every_steps and recipe.mining.mode == "offline":
+        raise BadRecipe(
+            "mining.mode=offline: the triplets mined within an epoch are not saved, so the state cannot be; leave "
+            "out --save-every-steps"
+        )
+    check_loss(recipe.loss)
+    check_teachers(recipe)
+    check_function(recipe.augmentation.custom, recipe.input.size_px)
 
 
 def _check_run_state(run: RunFolder, resume: bool) -> None:
@@ -205,15 +215,14 @@ def _network_for_run(run: RunFolder, recipe: Recipe, has_state: bool) -> tuple[E
     return initial_network(recipe)
 
 
-def _ignore(*_: object) -> None:
-    """Take the place of a callback on the ranks that do not report."""
-
-
 def _prepare_folder(run: RunFolder, recipe: Recipe, spec: DataSpec, data: TrainingData, resume: bool) -> None:
     if resume:
+        check_same_data(run, data)
         remove_unfinished_files(run.path)
-    else:
-        _write_run_records(run, recipe, spec, data)
+        return
+    record_data(run, spec, data, initial_run(recipe))
+    # Last, since its presence is what makes the folder a run.
+    write_atomically(run.recipe_json, recipe.to_json().encode())
 
 
 def _prepare_network(
@@ -223,50 +232,24 @@ def _prepare_network(
     estimate_batch_norm_statistics(network, data.train)
     if recipe.model.projection == "pca":
         initialize_projection(network, data.train)
-    ranks.copy_from_main(network)  # whose processor may round differently
     if recipe.model.initial_share and ranks.is_main:
         save_weights(run.initial, network=network)
 
 
-def _write_run_records(run: RunFolder, recipe: Recipe, spec: DataSpec, data: TrainingData) -> None:
-    record_data(run, spec, data, initial_run(recipe))
-    # Last, since its presence is what makes the folder a run.
-    write_atomically(run.recipe_json, recipe.to_json().encode())
+def _open_tensorboard(state: TrainingState) -> TensorBoard:
+    earlier_steps = read_steps(state.run.steps_csv, saved_steps(state))
+    return TensorBoard(state.run.tensorboard, state.records, earlier_steps)
 
 
-def _train(
-    trainer: Trainer,
-    tensorboard: bool,
-    on_step: Callable[[StepProgress], None],
-    on_epoch: Callable[[EpochRecord], None],
-) -> str:
-    """Train until the budget is spent, and return the reason for the end (`FitResult.stopped`)."""
-    if not tensorboard:
-        return trainer.train(on_step, on_epoch)
-    earlier_steps = read_steps(trainer.run.steps_csv, trainer.saved_steps)
-    with TensorBoard(trainer.run.tensorboard, trainer.records, earlier_steps) as board:
-
-        def after_step(progress: StepProgress) -> None:
-            board.add_step(progress.record)
-            on_step(progress)
-
-        def after_epoch(record: EpochRecord) -> None:
-            board.add(record)
-            on_epoch(record)
-
-        return trainer.train(after_step, after_epoch)
-
-
-def _save_best_weights(run: RunFolder, trainer: Trainer) -> None:
+def _save_best_network(state: TrainingState) -> None:
     """Save the network of the best epoch, with its share of the initial one, and a picture of what mining picks."""
-    network, recipe = trainer.network, trainer.recipe
+    run, network, recipe = state.run, state.network, state.recipe
     load_weights(run.best, network=network)
     if recipe.model.initial_share:
         mix_weights(network, run.initial, "network", recipe.model.initial_share)
     save_weights(run.embedder, network=network)
     if recipe.loss.mines_triplets:
-        margin = trainer.objective.mining_margin
-        plot_mining(network, trainer.data.train, run.triplets_png, margin, recipe.seed)
+        plot_mining(network, state.data.train, run.triplets_png, state.objective.mining_margin, recipe.seed)
 
 
 def require_compiler() -> None:

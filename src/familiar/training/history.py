@@ -2,14 +2,12 @@
 
 import csv
 import io
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
 from familiar.core.files import write_atomically
-
-_HYPERPARAMETER_COLORS = {"margin": "dimgray", "gamma": "tab:purple"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,73 +48,52 @@ def draw_curves(path: Path, records: Sequence[EpochRecord]) -> None:
     from matplotlib.ticker import MaxNLocator
 
     figure = Figure(figsize=(10, 6), layout="constrained")
-    loss, validation, rates, speed = figure.subplots(2, 2).flat
-    validated = [record for record in records if record.validation_accuracy is not None]
-    _draw_loss(loss, records, validated)
-    _draw_recognition(validation, records, validated)
-    _draw_rates(rates, records)
-    _draw_speed(speed, records)
-    for axes in (loss, validation, rates, speed):
+    for axes, (title, columns) in zip(figure.subplots(2, 2).flat, _PANELS.items(), strict=True):
+        _draw_lines(axes, records, columns)
+        axes.set_title(title)
         axes.set_xlabel("epoch")
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         axes.grid(alpha=0.3)
+        if axes.lines:
+            axes.legend(fontsize="small", framealpha=0.5)
+        if "lr" in columns:
+            axes.set_yscale("log")
+            _draw_hyperparameters(axes, records)
+        elif "photos_per_second" in columns:
+            axes.set_ylim(bottom=0)
     png = io.BytesIO()
     figure.savefig(png, format="png", dpi=110)
     write_atomically(path, png.getvalue())
 
 
-def _column(records: Sequence[EpochRecord], name: str) -> list[float]:
-    """Return one field of every record, NaN for None."""
-    values = (getattr(record, name) for record in records)
-    return [float("nan") if value is None else value for value in values]
+_PANELS = {  # titles, and the columns of each with their names
+    "loss": {"loss": "training", "validation_loss": "unseen identities, all triplets"},
+    "recognition": {
+        "validation_accuracy": "verification accuracy (unseen identities)",
+        "validation_auc": "ROC AUC (unseen identities)",
+        "validation_recall_at_1": "recall@1 (unseen identities)",
+        "batch_recall_at_1": "recall@1 in training batches",
+    },
+    "learning rate (left)": {"lr": "head", "backbone_lr": "trunk"},
+    "speed": {"photos_per_second": "photos per second"},
+}
+_HYPERPARAMETER_COLORS = {"margin": "dimgray", "gamma": "tab:purple"}
 
 
-def _draw_loss(axes: Any, records: Sequence[EpochRecord], validated: Sequence[EpochRecord]) -> None:
-    axes.plot(_column(records, "epoch"), _column(records, "loss"), color="tab:blue", label="training")
-    if any(record.validation_loss is not None for record in validated):
-        axes.plot(
-            _column(validated, "epoch"),
-            _column(validated, "validation_loss"),
-            color="tab:orange",
-            marker=".",
-            label="unseen identities, all triplets",
-        )
-        axes.legend()
-    axes.set_title("loss")
+def _draw_lines(axes: Any, records: Sequence[EpochRecord], columns: Mapping[str, str], **style: Any) -> None:
+    for name, label in columns.items():
+        known = [(record.epoch, value) for record in records if (value := getattr(record, name)) is not None]
+        if known:
+            axes.plot(*zip(*known, strict=True), marker=".", label=label, **style)
 
 
-def _draw_recognition(axes: Any, records: Sequence[EpochRecord], validated: Sequence[EpochRecord]) -> None:
-    for name, label in (
-        ("validation_accuracy", "verification accuracy"),
-        ("validation_auc", "ROC AUC"),
-        ("validation_recall_at_1", "recall@1"),
-    ):
-        axes.plot(_column(validated, "epoch"), _column(validated, name), marker=".", label=label)
-    if any(record.batch_recall_at_1 is not None for record in records):
-        recalls = _column(records, "batch_recall_at_1")
-        axes.plot(_column(records, "epoch"), recalls, color="tab:gray", label="recall@1 in training batches")
-    axes.set_title("validation (unseen identities)")
-    axes.legend()
-
-
-def _draw_rates(axes: Any, records: Sequence[EpochRecord]) -> None:
-    epochs = _column(records, "epoch")
-    axes.semilogy(epochs, _column(records, "lr"), label="head")
-    axes.semilogy(epochs, _column(records, "backbone_lr"), label="trunk", linestyle=":")
-    axes.legend(loc="upper left")
-    drawn = [name for name in _HYPERPARAMETER_COLORS if any(getattr(record, name) is not None for record in records)]
-    for index, name in enumerate(drawn):  # each on a scale of its own: margins are below 1, gamma is 64 or more
-        color = _HYPERPARAMETER_COLORS[name]
-        scale = axes.twinx()
-        scale.spines["right"].set_position(("outward", 60 * index))
-        scale.plot(epochs, _column(records, name), color=color, linestyle="--")
-        scale.set_ylabel(name, color=color)
-        scale.tick_params(axis="y", colors=color)
-        scale.set_ylim(bottom=0)
-    axes.set_title(f"learning rate (left), {' and '.join(drawn)} (right)" if drawn else "learning rate")
-
-
-def _draw_speed(axes: Any, records: Sequence[EpochRecord]) -> None:
-    axes.plot(_column(records, "epoch"), _column(records, "photos_per_second"), color="tab:green")
-    axes.set_title("photos per second")
-    axes.set_ylim(bottom=0)
+def _draw_hyperparameters(axes: Any, records: Sequence[EpochRecord]) -> None:
+    """Draw margin and gamma, each on a scale of its own at the right: margins are below 1, gamma is 64 or more."""
+    for index, (name, color) in enumerate(_HYPERPARAMETER_COLORS.items()):
+        if any(getattr(record, name) is not None for record in records):
+            scale = axes.twinx()
+            scale.spines["right"].set_position(("outward", 60 * index))
+            _draw_lines(scale, records, {name: name}, color=color, linestyle="--")
+            scale.set_ylabel(name, color=color)
+            scale.tick_params(axis="y", colors=color)
+            scale.set_ylim(bottom=0)

@@ -1,100 +1,79 @@
-"""What the settings of all losses have in common. `loss_catalog` declares the losses."""
+"""The settings of a loss in a recipe: those of its class in `familiar.losses`, and those that training adds."""
 
-import dataclasses
-import importlib
-import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal, NamedTuple
+from dataclasses import Field, dataclass, field, fields, make_dataclass
+from typing import Any, ClassVar, Literal
 
+import torch
+from torch import nn
+
+from familiar.core.settings import check_setting, setting
+from familiar.losses.harmonic import HarmonicLoss, MinedOn
 from familiar.training.schedule import Schedule
-
-
-class Documented(NamedTuple):
-    """What a setting means, and the range of its values; None where it is not a number."""
-
-    meaning: str
-    range: tuple[float, float] | None
-    is_argument: bool
-
-
-def setting(
-    default: Any, meaning: str, low: float | None = None, high: float | None = None, *, argument: bool = True
-) -> Any:
-    """Declare a setting of a loss.
-
-    Args:
-        default: its published value.
-        meaning: what it is, with its unit, for the documentation.
-        low: its smallest value.
-        high: its largest value.
-        argument: whether the loss's constructor takes it, under the same name.
-    """
-    allowed = None if low is None or high is None else (low, high)
-    return field(default=default, metadata={"documented": Documented(meaning, allowed, argument)})
 
 
 @dataclass(frozen=True)
 class LossSettings:
-    """The settings of a loss. Each loss is a subclass, whose fields are its own settings, declared with `setting`.
+    """The settings of a loss. `LOSSES` has a subclass for each loss, whose other fields are the settings of its class.
 
-    A setting that is a `Schedule` may change with the epochs: the loss takes it as an argument and has an attribute of
-    the same name, which is set before every epoch.
+    A setting that is a `Schedule` may change with the epochs: it is set before every epoch. A number, or the text of a
+    schedule, stands for one, too.
+
+    Attributes:
+        prefixes: lengths of prefixes, strictly increasing.
+        prefix_weights: one for each prefix, 0 or more.
+        mined_on: of a loss that mines triplets.
+        compatible_with: a file; empty for none.
+        compatible_weight: in [0, 1000].
+
+    Raises:
+        ValueError: a setting is out of range, or does not fit another one; the message begins with its name.
     """
 
     name: ClassVar[str]  # in recipes: `loss.name`
-    builds: ClassVar[str]  # the loss: a class of `familiar.losses`
-    mines_triplets: ClassVar[bool] = False
+    loss_class: ClassVar[Any]  # of `familiar.losses`
+    mines_triplets: ClassVar[bool]
 
-    prefixes: tuple[int, ...] = setting((), "lengths of embedding prefixes trained as embeddings too", argument=False)
-    prefix_weights: tuple[float, ...] = setting((), "the weight of each prefix's loss", argument=False)
-    mined_on: Literal["own", "full"] = setting(
-        "own", "whether each prefix mines its own triplets or all take those of the full length", argument=False
+    prefixes: tuple[int, ...] = setting((), meaning="lengths of embedding prefixes trained as embeddings too")
+    prefix_weights: tuple[float, ...] = setting((), meaning="the weight of each prefix's loss")
+    mined_on: MinedOn = setting(
+        "own", meaning="whether each prefix mines its own triplets or all take those of the full length"
     )
-    compatible_with: str = setting(
-        "", "file of a bundle whose embeddings the new ones must be comparable with", argument=False
-    )
+    compatible_with: str = setting("", meaning="file of a bundle whose embeddings the new ones must be comparable with")
     compatible_weight: Schedule = setting(
-        Schedule(20.0), "weight of the loss against that bundle's embeddings", 0, 1000, argument=False
+        Schedule(20.0), 0, 1000, "weight of the loss against that bundle's embeddings"
     )
 
     def __post_init__(self) -> None:
-        for declared in dataclasses.fields(self):
+        for declared in fields(self):
             value = getattr(self, declared.name)
-            if declared.type is Schedule and not isinstance(value, Schedule):  # a number is accepted for convenience
+            if declared.type is Schedule and not isinstance(value, Schedule):
                 value = Schedule.parse(str(value))
                 object.__setattr__(self, declared.name, value)
-            if (allowed := _documented(declared).range) is not None:
-                for extreme in value.extremes if isinstance(value, Schedule) else (value,):
-                    _check_range(declared.name, extreme, allowed)
-        _check_prefixes(self.prefixes, self.prefix_weights)
-        if self.mined_on == "full" and self.prefixes and not self.mines_triplets:
-            raise ValueError(f"mined_on=full needs a loss that mines triplets, not {self.name}")
+        for end in (0, -1):
+            self._check({name: getattr(self, name).extremes[end] for name in self.scheduled()})
 
     @classmethod
-    def own_settings(cls) -> dict[str, Documented]:
-        """Return the settings that this loss has in addition to those of every loss."""
-        common = LossSettings.settings()
-        return {name: documented for name, documented in cls.settings().items() if name not in common}
-
-    @classmethod
-    def settings(cls) -> dict[str, Documented]:
-        """Return all settings by name, the loss's own first."""
-        by_name = {declared.name: _documented(declared) for declared in dataclasses.fields(cls)}
+    def settings(cls) -> "dict[str, Field[Any]]":
+        """Return all settings by name, the loss's first."""
+        by_name = {declared.name: declared for declared in fields(cls)}
         levels = [vars(level).get("__annotations__", {}) for level in cls.__mro__]
         return {name: by_name[name] for level in levels for name in level if name in by_name}
 
     @classmethod
     def scheduled(cls) -> tuple[str, ...]:
         """Return the names of the settings that may change with the epochs."""
-        types = {declared.name: declared.type for declared in dataclasses.fields(cls)}
-        return tuple(name for name in cls.settings() if types[name] is Schedule)
+        return tuple(name for name, declared in cls.settings().items() if declared.type is Schedule)
+
+    @classmethod
+    def arguments(cls) -> tuple[str, ...]:
+        """Return the names of the settings that are arguments and attributes of the loss itself."""
+        return tuple(declared.name for declared in fields(cls.loss_class) if "meaning" in declared.metadata)
 
     @classmethod
     def attributes(cls) -> tuple[str, ...]:
-        """Return the scheduled settings that are arguments and attributes of the loss itself."""
-        settings = cls.settings()
-        return tuple(name for name in cls.scheduled() if settings[name].is_argument)
+        """Return those of the `arguments` that may change with the epochs."""
+        return tuple(name for name in cls.scheduled() if name in cls.arguments())
 
     @property
     def compares_photos(self) -> bool:
@@ -104,7 +83,7 @@ class LossSettings:
     @property
     def uses_raw_embeddings(self) -> bool:
         """Whether the loss takes embeddings that are not normalized."""
-        return False
+        return getattr(self, "raw_embeddings", False) and not self.prefixes and not self.compatible_with
 
     def check_schedules(self, epochs: int) -> None:
         """Check that no open-ended step schedule leaves its range during a run.
@@ -115,10 +94,16 @@ class LossSettings:
         Raises:
             ValueError: a schedule does so; the message names the setting.
         """
-        settings = self.settings()
-        for name in self.scheduled():
-            if (allowed := settings[name].range) is not None:
-                _check_range(name, getattr(self, name).value_at(epochs - 1, epochs), allowed)
+        self._check({name: getattr(self, name).value_at(epochs - 1, epochs) for name in self.scheduled()})
+
+    def _check(self, numbers: Mapping[str, float]) -> None:
+        """Check the settings at one time of a run, whose numbers are given."""
+        for name, declared in self.settings().items():
+            check_setting(declared, numbers.get(name, getattr(self, name)))
+        with torch.device("meta"):  # the losses check settings that must fit each other
+            loss = self.build(1, 1, {name: numbers[name] for name in self.attributes()})
+            if self.prefixes or self.prefix_weights:
+                HarmonicLoss(loss, self.prefixes, self.prefix_weights, self.mined_on)
 
     def build(self, embedding_dim: int, classes: int, values: Mapping[str, float] | None = None) -> Any:
         """Build the loss, a class of `familiar.losses`.
@@ -128,35 +113,31 @@ class LossSettings:
             classes: number of training identities; likewise.
             values: of scheduled settings; those of epoch 0 for the others.
         """
-        arguments = {
-            name: getattr(self, name) for name, documented in self.settings().items() if documented.is_argument
-        }
-        numbers = {name: value.start for name, value in arguments.items() if isinstance(value, Schedule)}
-        loss_class = getattr(importlib.import_module("familiar.losses"), self.builds)  # torch is imported only here
-        return loss_class(**self._sizes(embedding_dim, classes), **arguments | numbers | dict(values or {}))
-
-    def for_validation(self) -> "LossSettings | None":
-        """Return the loss to validate with; None for a loss that knows only the training identities."""
-        return self
-
-    def _sizes(self, embedding_dim: int, classes: int) -> dict[str, int]:  # noqa: ARG002 - classifiers use them
-        return {}
+        sizes = (embedding_dim, classes) if issubclass(self.loss_class, nn.Module) else ()
+        arguments = {name: getattr(self, name) for name in self.arguments()}
+        numbers = {name: arguments[name].start for name in self.attributes()}
+        return self.loss_class(*sizes, **arguments | numbers | dict(values or {}))
 
 
 @dataclass(frozen=True)
 class ClassifierSettings(LossSettings):
-    """A loss over the centers of the training identities, to which two other losses may be added."""
+    """The settings of a loss over the centers of the training identities, to which two other losses may be added.
+
+    Attributes:
+        center_weight: in [0, 1000].
+        start: of the class centers.
+        triplet_weight: in [0, 1000].
+    """
 
     center_weight: Schedule = setting(
-        Schedule(0.0), "weight of center loss, added to the classifier; 0 for none", 0, 1000, argument=False
+        Schedule(0.0), 0, 1000, "weight of center loss, added to the classifier; 0 for none"
     )
     start: Literal["random", "means"] = setting(
         "random",
-        "where the class centers start: in random directions, or at the mean embedding of the identity's photos",
-        argument=False,
+        meaning="where class centers start: in random directions, or at the mean embedding of the identity's photos",
     )
     triplet_weight: Schedule = setting(
-        Schedule(0.0), "weight of the batch's semi-hard triplets, added to it; 0 for none", 0, 1000, argument=False
+        Schedule(0.0), 0, 1000, "weight of the batch's semi-hard triplets, added to it; 0 for none"
     )
 
     @property
@@ -164,36 +145,33 @@ class ClassifierSettings(LossSettings):
         """Whether the loss compares the photos of a batch."""
         return self.triplet_weight != Schedule(0.0)
 
-    def for_validation(self) -> None:
-        """Return None: a classifier knows only the training identities."""
 
-    def _sizes(self, embedding_dim: int, classes: int) -> dict[str, int]:
-        return {"embedding_dim": embedding_dim, "classes": classes}
+def settings_class(name: str, loss_class: type) -> type[LossSettings]:
+    """Make the class of a loss's settings from what the loss declares: each number may change with the epochs.
 
-
-def _documented(declared: "dataclasses.Field[Any]") -> Documented:
-    return declared.metadata["documented"]
-
-
-def _check_range(name: str, value: float, allowed: tuple[float, float]) -> None:
-    low, high = allowed
-    if not low <= value <= high:
-        raise ValueError(f"{name} must be in [{low:g}, {high:g}], not {value}")
-
-
-def _check_prefixes(prefixes: tuple[int, ...], weights: tuple[float, ...]) -> None:
-    if not prefixes:
-        if weights:
-            raise ValueError("prefix_weights given without prefixes; set prefixes too")
-        return
-    if sorted(set(prefixes)) != list(prefixes) or prefixes[0] < 1:
-        raise ValueError(f"prefixes must be strictly increasing, such as 64,128,256, not {_join(prefixes)}")
-    if len(weights) != len(prefixes) or not all(0 <= weight < math.inf for weight in weights):
-        raise ValueError(
-            f"prefix_weights needs one weight, 0 or more, for each of the prefixes {_join(prefixes)}, "
-            f"not {_join(weights)}"
-        )
-
-
-def _join(values: tuple[float, ...]) -> str:
-    return ",".join(map(str, values)) or "none"
+    Args:
+        name: in recipes.
+        loss_class: of `familiar.losses`.
+    """
+    declarations: list[tuple[str, Any, Any]] = []
+    for declared in fields(loss_class):
+        default: Any = declared.default
+        kind: Any = declared.type
+        if "meaning" not in declared.metadata:
+            continue
+        if kind is float:
+            ramp = declared.metadata.get("ramp")
+            kind, default = Schedule, Schedule(default) if ramp is None else Schedule(0.0, default, over=ramp)
+        declarations.append((declared.name, kind, field(default=default, metadata=declared.metadata)))
+    return make_dataclass(
+        f"{loss_class.__name__}Settings",
+        declarations,
+        bases=(ClassifierSettings if issubclass(loss_class, nn.Module) else LossSettings,),
+        namespace={
+            "name": name,
+            "loss_class": loss_class,
+            "mines_triplets": hasattr(loss_class, "mine_triplets"),
+            "__doc__": loss_class.__doc__,
+        },
+        frozen=True,
+    )

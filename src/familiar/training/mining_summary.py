@@ -1,6 +1,5 @@
 """The triplets that each miner picks from a batch: how many of each difficulty, and examples to look at."""
 
-from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -91,7 +90,9 @@ def summarize_miners(
     # Anchors that most miners have a triplet of come first, so that one column is mostly one anchor.
     miner_counts = sum(np.bincount(triplets.anchors.unique(), minlength=len(labels)) for triplets in mined.values())
     order = np.lexsort((generator.permutation(len(labels)), -np.asarray(miner_counts)))
-    rank = np.argsort(order)
+    identities = labels.numpy()[order]
+    earlier = np.tril(identities[:, None] == identities, -1).sum(axis=1)  # photos of the same identity
+    rank = np.argsort(order[np.argsort(earlier, kind="stable")])
     summaries: list[MinerSummary] = []
     for name, triplets in mined.items():
         anchors, positives, negatives = triplets.select_rows(embeddings)
@@ -99,6 +100,7 @@ def summarize_miners(
         gaps = triplet_gaps(anchors, positives, negatives)
         difficulties = torch.where(gaps <= -margin, EASY, torch.where(gaps < 0, SEMI_HARD, VIOLATING))
         rows = list(triplets)
+        _, firsts = np.unique(rank[triplets.anchors.numpy()], return_index=True)  # one triplet of each anchor
         shown = [
             ExampleTriplet(
                 rows[index],
@@ -106,38 +108,8 @@ def summarize_miners(
                 float(to_positive[index] - gaps[index]),
                 int(difficulties[index]),
             )
-            for index in _choose_examples(triplets.anchors.numpy(), labels.numpy(), rank, examples, generator)
+            for index in firsts[:examples].tolist()
         ]
         counts = torch.bincount(difficulties, minlength=len(DIFFICULTIES))
         summaries.append(MinerSummary(name, tuple(counts.tolist()), shown))
     return summaries
-
-
-def _choose_examples(
-    anchors: Int64[np.ndarray, " t"],
-    labels: Int64[np.ndarray, " n"],
-    rank: Int64[np.ndarray, " n"],
-    count: int,
-    generator: np.random.Generator,
-) -> list[int]:
-    """Choose up to `count` triplets: of new identities first, then with new anchors, then with anchors of low rank.
-
-    Args:
-        anchors: of the triplets to choose from.
-        labels: identities of all rows.
-        rank: of all rows.
-        count: how many triplets to choose.
-        generator: breaks ties.
-
-    Returns:
-        Indices into `anchors`.
-    """
-    remaining = generator.permutation(len(anchors)).tolist()
-    chosen: list[int] = []
-    while remaining and len(chosen) < count:
-        by_anchor = Counter(anchors[chosen].tolist())
-        by_identity = Counter(labels[anchors[chosen]].tolist())
-        best = min(remaining, key=lambda t: (by_identity[labels[anchors[t]]], by_anchor[anchors[t]], rank[anchors[t]]))
-        remaining.remove(best)
-        chosen.append(best)
-    return chosen

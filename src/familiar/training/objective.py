@@ -1,6 +1,7 @@
 """Training objective: a recipe's loss, its scheduled hyper-parameters, and the losses added to it."""
 
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +13,12 @@ from torch import Tensor, nn
 from familiar.core.errors import BadRecipe
 from familiar.loading.blends import NO_LABEL
 from familiar.losses import (
+    BatchAll,
     CenterLoss,
+    CircleTriplets,
     CompatibleLoss,
     HarmonicLoss,
+    PartialFC,
     SemiHard,
     TripletLoss,
     active_fraction,
@@ -27,16 +31,11 @@ from familiar.training.settings import DistillSettings
 
 
 def check_loss(settings: LossSettings) -> None:
-    """Check settings whose allowed values depend on each other, at both ends of their schedules.
+    """Check what only the machine that trains knows.
 
     Raises:
-        BadRecipe: the loss rejects a combination of values, or the old bundle is missing.
+        BadRecipe: the old bundle is missing.
     """
-    for extreme in (0, -1):
-        try:
-            settings.build(1, 1, {name: getattr(settings, name).extremes[extreme] for name in settings.attributes()})
-        except ValueError as error:
-            raise BadRecipe(f"loss.{error}") from error
     if settings.compatible_with and not Path(settings.compatible_with).is_file():
         raise BadRecipe(
             f"{settings.compatible_with}: no such file; name the old bundle with --set loss.compatible_with=FILE"
@@ -49,8 +48,12 @@ def validation_loss(settings: LossSettings) -> Any | None:
     Triplet losses give the mean hinge over all triplets, whichever they mine; circle_triplets covers all triplets too;
     circle and contrastive stay as they are. None for classifiers, which know only the training identities.
     """
-    chosen = settings.for_validation()
-    return None if chosen is None else chosen.build(1, 1)
+    if isinstance(settings, ClassifierSettings):  # building it would draw random numbers
+        return None
+    loss = settings.build(1, 1)
+    if isinstance(loss, TripletLoss):
+        return BatchAll(loss.margin, "all")
+    return replace(loss, mining="batch_all") if isinstance(loss, CircleTriplets) else loss
 
 
 class Objective(nn.Module):
@@ -63,6 +66,10 @@ class Objective(nn.Module):
         reference_embeddings: by an old bundle, a row for each photo of the dataset, if the network must be compatible.
         teacher_embeddings: likewise by teachers, if the network learns from any, with more rows for blended faces.
         distill: weights of what is learned from teachers.
+
+    Attributes:
+        batch_loss: the loss with what is wrapped around it for prefixes and compatibility.
+        draws: whether it draws random numbers.
     """
 
     reference_embeddings: Tensor | None
@@ -85,11 +92,11 @@ class Objective(nn.Module):
             batch_loss = HarmonicLoss(batch_loss, settings.prefixes, settings.prefix_weights, settings.mined_on)
         if reference_embeddings is not None:
             batch_loss = CompatibleLoss(batch_loss)
-        # Checkpoints hold the class centers under this name; in Python it is `batch_loss`.
-        setattr(self, "of_batch", batch_loss)  # noqa: B010
+        self.batch_loss: Any = batch_loss
         pulls_to_centers = isinstance(settings, ClassifierSettings) and any(settings.center_weight.extremes)
         self.center = CenterLoss(embedding_dim, classes) if pulls_to_centers else None
         self.triplets = SemiHard()
+        self.draws = isinstance(loss, PartialFC) or getattr(loss, "select", None) == "random"
         for name, vectors in (
             ("reference_embeddings", reference_embeddings),
             ("teacher_embeddings", teacher_embeddings),
@@ -99,11 +106,6 @@ class Objective(nn.Module):
         self._last_batch: tuple[Tensor, Tensor] | None = None
         self.hyperparameters: dict[str, float] = {}
         self.start_epoch(0, 1)
-
-    @property
-    def batch_loss(self) -> Any:
-        """The loss with what is wrapped around it for prefixes and compatibility."""
-        return self.of_batch
 
     @property
     def loss(self) -> Any:

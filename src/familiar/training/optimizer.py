@@ -14,10 +14,10 @@ from familiar.training.settings import OptimizerSettings
 
 log = logging.getLogger(__name__)
 
-OPTIMIZERS: dict[str, Callable[[list[dict[str, Any]], OptimizerSettings], torch.optim.Optimizer]] = {
-    "adamw": lambda groups, _: torch.optim.AdamW(groups),
-    "adam": lambda groups, _: torch.optim.Adam(groups),
-    "adagrad": lambda groups, settings: torch.optim.Adagrad(groups, initial_accumulator_value=settings.accumulator),
+OPTIMIZERS: dict[str, Callable[[list[dict[str, Any]], OptimizerSettings, bool], torch.optim.Optimizer]] = {
+    "adamw": lambda groups, _, on_gpu: torch.optim.AdamW(groups, fused=on_gpu),
+    "adam": lambda groups, _, on_gpu: torch.optim.Adam(groups, fused=on_gpu),
+    "adagrad": lambda groups, settings, _: torch.optim.Adagrad(groups, initial_accumulator_value=settings.accumulator),
 }
 
 
@@ -39,44 +39,45 @@ class Optimizer:
     settings: OptimizerSettings
     epochs: int
 
+    @property
+    def parts(self) -> list[torch.optim.Optimizer]:
+        """The dense one, and the sparse one if there is one."""
+        return [part for part in (self.dense, self.sparse) if part is not None]
+
     def zero_grad(self) -> None:
         """Reset the gradients."""
-        self.dense.zero_grad()
-        if self.sparse is not None:
-            self.sparse.zero_grad()
+        for part in self.parts:
+            part.zero_grad()
 
-    def step(self) -> float:
+    def step(self) -> Tensor:
         """Clip the gradient and update the parameters.
 
         Sparse gradients are not clipped: Adam's steps do not depend on their norm.
 
         Returns:
-            The norm of the gradient before clipping.
+            The norm of the gradient before clipping, on the device, which need not have computed it yet.
         """
         if self.settings.embedding_l2 and self.projection is not None and self.projection.grad is not None:
             self.projection.grad.add_(self.projection.detach(), alpha=2 * self.settings.embedding_l2)
-        norm = nn.utils.clip_grad_norm_(self.dense_parameters, self.settings.gradient_norm)
-        self.dense.step()
-        if self.sparse is not None:
-            self.sparse.step()
-        return norm.item()
+        parameters = [parameter for group in self.dense.param_groups for parameter in group["params"]]
+        norm = nn.utils.clip_grad_norm_(parameters, self.settings.gradient_norm)
+        for part in self.parts:
+            part.step()
+        return norm
 
-    def state_dict(self) -> dict[str, Any]:
-        """Return the state for a checkpoint."""
-        return {"dense": self.dense.state_dict()} | (
-            {} if self.sparse is None else {"sparse": self.sparse.state_dict()}
-        )
+    def state_dict(self) -> list[dict[str, Any]]:
+        """Return the state of each part for a checkpoint."""
+        return [part.state_dict() for part in self.parts]
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
+    def load_state_dict(self, state: list[dict[str, Any]]) -> None:
         """Restore what `state_dict` returned."""
-        self.dense.load_state_dict(state["dense"])
-        if self.sparse is not None:
-            self.sparse.load_state_dict(state["sparse"])
+        for part, saved in zip(self.parts, state, strict=True):
+            part.load_state_dict(saved)
 
     def set_rates(self, at_epoch: float) -> None:
         """Set the learning rates for the step at `at_epoch`, in epochs from 0, with fractions."""
         settings = self.settings
-        for group in [*self.dense.param_groups, *(self.sparse.param_groups if self.sparse else [])]:
+        for group in [group for part in self.parts for group in part.param_groups]:
             peak = group["peak_lr"]
             # A trunk frozen by a rate of 0 must stay frozen: its rate must not rise from there to the final one.
             final = min(settings.final_lr, peak)
@@ -86,11 +87,6 @@ class Optimizer:
                 decay = settings.decay_from * self.epochs, settings.decay_to * self.epochs
                 rate = decaying_rate(peak, final, settings.warmup_epochs, decay, at_epoch)
             group["lr"] = rate
-
-    @property
-    def dense_parameters(self) -> list[Tensor]:
-        """All parameters without sparse gradients."""
-        return [parameter for group in self.dense.param_groups for parameter in group["params"]]
 
     @property
     def current_rates(self) -> tuple[float, float]:
@@ -113,10 +109,7 @@ def build_optimizer(
     if settings.lr == 0:
         rest = "only the trunk" if settings.backbone_lr else "nothing"
         log.warning("%s will learn (optimizer.lr=0)", rest)
-    sparse = [
-        getattr(module, name) for module in objective.modules() for name in getattr(module, "sparse_parameters", ())
-    ]
-    dense = [parameter for parameter in objective.parameters() if all(parameter is not other for other in sparse)]
+    dense, sparse = split_parameters(objective)
     trunk = [parameter for parameter in network.trunk.parameters() if parameter.requires_grad]
     projection = getattr(network.head, "project", None)
     decay = settings.weight_decay
@@ -125,9 +118,17 @@ def build_optimizer(
         {"params": [*network.head.parameters(), *dense], "peak_lr": settings.lr, "weight_decay": decay},
     ]
     return Optimizer(
-        OPTIMIZERS[settings.name](groups, settings),
+        OPTIMIZERS[settings.name](groups, settings, next(network.parameters()).is_cuda),
         torch.optim.SparseAdam([{"params": sparse, "peak_lr": settings.lr}]) if sparse else None,
         None if projection is None else projection.weight,
         settings,
         epochs,
     )
+
+
+def split_parameters(objective: nn.Module) -> tuple[list[Tensor], list[Tensor]]:
+    """Return the parameters with dense gradients, and those named in a module's `sparse_parameters`."""
+    sparse = [
+        getattr(module, name) for module in objective.modules() for name in getattr(module, "sparse_parameters", ())
+    ]
+    return [each for each in objective.parameters() if all(each is not other for other in sparse)], sparse

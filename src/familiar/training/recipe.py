@@ -11,8 +11,9 @@ from familiar.core.errors import BadRecipe
 from familiar.core.format_marks import explain_other_format
 from familiar.core.json_codec import suggest_key
 from familiar.core.json_text import parse_json
+from familiar.core.settings import Checked, setting
 from familiar.loading.augment.settings import AUGMENTATIONS, Augmentation
-from familiar.training.loss_catalog import MINING_LOSSES, ArcFaceSettings
+from familiar.training.loss_catalog import MINING_LOSSES, loss_named
 from familiar.training.loss_settings import LossSettings
 from familiar.training.recipe_codec import RECIPES, parse_value
 from familiar.training.settings import (
@@ -26,14 +27,13 @@ from familiar.training.settings import (
     SamplerSettings,
     SplitSettings,
     ValidationSettings,
-    check_range,
 )
 
 FORMAT = "familiar-run/1"  # of a run folder; its recipe has the mark
 
 
 @dataclass(frozen=True)
-class Recipe:
+class Recipe(Checked):
     """Everything that determines a training run except the photos.
 
     Attributes:
@@ -54,13 +54,13 @@ class Recipe:
     """
 
     name: str
-    seed: int = 0
+    seed: int = setting(0, 0, 2**63 - 1)
     model: ModelSettings = field(default_factory=ModelSettings)
     input: InputSettings = field(default_factory=InputSettings)
     augmentation: Augmentation = field(default_factory=Augmentation)
     split: SplitSettings = field(default_factory=SplitSettings)
     sampler: SamplerSettings = field(default_factory=SamplerSettings)
-    loss: LossSettings = field(default_factory=ArcFaceSettings)
+    loss: LossSettings = field(default_factory=loss_named)
     mining: MiningSettings = field(default_factory=MiningSettings)
     distill: DistillSettings = field(default_factory=DistillSettings)
     quantize: QuantizeSettings = field(default_factory=QuantizeSettings)
@@ -69,7 +69,7 @@ class Recipe:
     validation: ValidationSettings = field(default_factory=ValidationSettings)
 
     def __post_init__(self) -> None:
-        check_range("seed", self.seed, 0, 2**63 - 1)
+        super().__post_init__()
         loss = self.loss
         if loss.prefixes and loss.prefixes[-1] != self.model.embedding_dim:
             raise ValueError(
@@ -146,10 +146,10 @@ class Recipe:
         """
         stored, types = self.to_primitive(), RECIPES.key_types(Recipe)
         texts: dict[str, str] = {}
-        for setting in settings:
-            key, equals, text = (part.strip() for part in setting.partition("="))
+        for change in settings:
+            key, equals, text = (part.strip() for part in change.partition("="))
             if not equals:
-                raise BadRecipe(f"{setting!r}: expected key=value, such as optimizer.lr=1e-3")
+                raise BadRecipe(f"{change!r}: expected key=value, such as optimizer.lr=1e-3")
             texts[key] = text
         if (name := texts.pop("augmentation", None)) is not None:
             if name not in AUGMENTATIONS:

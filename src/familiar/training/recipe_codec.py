@@ -5,7 +5,7 @@ from typing import Any, Literal, get_args, get_origin
 
 from familiar.core.errors import BadRecipe
 from familiar.core.json_codec import CustomType, JsonCodec, field_types
-from familiar.training.loss_catalog import LOSSES, ArcFaceSettings
+from familiar.training.loss_catalog import LOSSES
 from familiar.training.loss_settings import LossSettings
 from familiar.training.schedule import Schedule
 
@@ -60,7 +60,7 @@ def _loss_to_json(loss: LossSettings, convert: Callable[[Any], Any]) -> dict[str
 def _loss_from_json(content: Any, convert: Callable[[Any, Any], Any]) -> LossSettings:
     """Convert a loss's name and settings; missing ones take the values published for that loss."""
     chosen = convert(content, dict[str, Any])
-    named = {"name": chosen.pop("name", ArcFaceSettings.name)}
+    named = {"name": chosen.pop("name", "arcface")}
     loss = LOSSES[convert(named, dict[str, _loss_names()])["name"]]
     for name in chosen:
         if name not in loss.settings():

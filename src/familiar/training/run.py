@@ -18,6 +18,16 @@ from familiar.datasets.split import Split
 from familiar.training.recipe import Recipe
 
 
+class _RunFile:
+    """The path of a file in a run's folder, as an attribute of `RunFolder`."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __get__(self, run: "RunFolder", _: type) -> Path:
+        return run.path / self.name
+
+
 @dataclass(frozen=True)
 class RunFolder:
     """The paths of a run's files. Creating the object reads and writes nothing.
@@ -28,20 +38,38 @@ class RunFolder:
 
     path: Path
 
-    @property
-    def recipe_json(self) -> Path:
-        """The recipe; its presence makes the folder a run."""
-        return self.path / run_files.RECIPE
-
-    @property
-    def data_json(self) -> Path:
-        """The record of the photos: where they were, how many, and a hash of their contents."""
-        return self.path / run_files.DATA
-
-    @property
-    def split_json(self) -> Path:
-        """The identities of training, validation and test."""
-        return self.path / run_files.SPLIT
+    recipe_json = _RunFile(run_files.RECIPE)
+    """The recipe; its presence makes the folder a run."""
+    data_json = _RunFile(run_files.DATA)
+    """The record of the photos: where they were, how many, and a hash of their contents."""
+    split_json = _RunFile(run_files.SPLIT)
+    """The identities of training, validation and test."""
+    history_csv = _RunFile(run_files.HISTORY)
+    """One row per epoch."""
+    steps_csv = _RunFile(run_files.STEPS)
+    """One row per step."""
+    curves_png = _RunFile(run_files.CURVES)
+    """The history as curves."""
+    initial = _RunFile(run_files.INITIAL_WEIGHTS)
+    """The network before its first step, if the final one keeps a share of it."""
+    best = _RunFile(run_files.BEST_WEIGHTS)
+    """Network and classifier after the epoch that validated best."""
+    last = _RunFile(run_files.LAST_WEIGHTS)
+    """Network and classifier after the last epoch."""
+    triplets_png = _RunFile(run_files.TRIPLETS)
+    """Triplets that each miner picks, if the loss mines triplets."""
+    teachers = _RunFile(run_files.TEACHERS)
+    """The teachers' embeddings of the training photos and blends, if the run has teachers."""
+    tensorboard = _RunFile(run_files.TENSORBOARD)
+    """The folder of TensorBoard event files, if they were requested."""
+    lock_file = _RunFile(run_files.LOCK)
+    """Locked by the process that trains in this folder."""
+    state = _RunFile(run_files.STATE)
+    """Everything `--resume` needs, in one file, so that it never mixes two epochs."""
+    embedder = _RunFile(run_files.EMBEDDER_WEIGHTS)
+    """The network alone, after the best epoch."""
+    bundle = _RunFile(run_files.BUNDLE)
+    """The exported bundle."""
 
     @property
     def space_id(self) -> str:
@@ -52,71 +80,6 @@ class RunFolder:
         if compatible := self.data()["compatible"]:
             return compatible["space_id"]
         return hashlib.sha256(self.embedder.read_bytes()).hexdigest()[:32]
-
-    @property
-    def history_csv(self) -> Path:
-        """One row per epoch."""
-        return self.path / run_files.HISTORY
-
-    @property
-    def steps_csv(self) -> Path:
-        """One row per step."""
-        return self.path / run_files.STEPS
-
-    @property
-    def curves_png(self) -> Path:
-        """The history as curves."""
-        return self.path / run_files.CURVES
-
-    @property
-    def initial(self) -> Path:
-        """The network before its first step, if the final one keeps a share of it."""
-        return self.path / run_files.INITIAL_WEIGHTS
-
-    @property
-    def best(self) -> Path:
-        """Network and classifier after the epoch that validated best."""
-        return self.path / run_files.BEST_WEIGHTS
-
-    @property
-    def last(self) -> Path:
-        """Network and classifier after the last epoch."""
-        return self.path / run_files.LAST_WEIGHTS
-
-    @property
-    def triplets_png(self) -> Path:
-        """Triplets that each miner picks, if the loss mines triplets."""
-        return self.path / run_files.TRIPLETS
-
-    @property
-    def teachers(self) -> Path:
-        """The teachers' embeddings of the training photos and blends, if the run has teachers."""
-        return self.path / run_files.TEACHERS
-
-    @property
-    def tensorboard(self) -> Path:
-        """The folder of TensorBoard event files, if they were requested."""
-        return self.path / run_files.TENSORBOARD
-
-    @property
-    def lock_file(self) -> Path:
-        """Locked by the process that trains in this folder."""
-        return self.path / run_files.LOCK
-
-    @property
-    def state(self) -> Path:
-        """Everything `--resume` needs, in one file, so that it never mixes two epochs."""
-        return self.path / run_files.STATE
-
-    @property
-    def embedder(self) -> Path:
-        """The network alone, after the best epoch."""
-        return self.path / run_files.EMBEDDER_WEIGHTS
-
-    @property
-    def bundle(self) -> Path:
-        """The exported bundle."""
-        return self.path / run_files.BUNDLE
 
     @contextmanager
     def lock(self) -> Iterator[None]:

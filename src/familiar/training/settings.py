@@ -4,6 +4,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from familiar.core.errors import BadRecipe
+from familiar.core.settings import Checked, setting
 from familiar.detection.detectors import DETECTORS
 from familiar.models.views import View
 from familiar.photos.preprocessing import IMAGENET_MEAN_RGB, IMAGENET_STD_RGB, Preprocessing
@@ -19,7 +20,7 @@ NORMALIZATIONS = {  # mean and std over values in [0, 1]
 
 
 @dataclass(frozen=True)
-class ModelSettings:
+class ModelSettings(Checked):
     """A network of the catalog and changes to it; "auto", and 0 blocks, keep what the catalog says.
 
     Attributes:
@@ -45,26 +46,19 @@ class ModelSettings:
     """
 
     name: str = "mobilenetv3_small_100"
-    embedding_dim: int = 128
-    dropout: float = 0.4
+    embedding_dim: int = setting(128, 2, 4096)
+    dropout: float = setting(0.4, 0, 0.95)
     initial_weights: str = "imagenet"
     head: str = "auto"
     frozen_trunk: AutoBool = "auto"
-    frozen_stages: int = 0
+    frozen_stages: int = setting(0, 0, 100)
     frozen_statistics: bool = False
     projection: Literal["random", "pca"] = "random"
-    initial_share: float = 0.0
+    initial_share: float = setting(0.0, 0, 1)
     centered: bool = False
-    blocks: int = 0
+    blocks: int = setting(0, 0, 6)
     pooling: Literal["auto", "max", "average"] = "auto"
     batch_norm: AutoBool = "auto"
-
-    def __post_init__(self) -> None:
-        check_range("embedding_dim", self.embedding_dim, 2, 4096)
-        check_range("dropout", self.dropout, 0, 0.95)
-        check_range("frozen_stages", self.frozen_stages, 0, 100)
-        check_range("initial_share", self.initial_share, 0, 1)
-        check_range("blocks", self.blocks, 0, 6)
 
     @property
     def options(self) -> dict[str, Any]:
@@ -109,8 +103,8 @@ class InputSettings:
         if self.detector not in DETECTORS:
             raise ValueError(f"detector: {self.detector!r} is none of {', '.join(DETECTORS)}")
         self._preprocessing_with("imagenet")  # checks the ranges, which are the same for every normalization
-        if self.crops_whole_in_training:
-            check_range("resize_px", self.resize_px, 16, 1024)
+        if self.crops_whole_in_training and not 16 <= self.resize_px <= 1024:
+            raise ValueError(f"resize_px must be in [16, 1024] with train_on_whole, not {self.resize_px}")
 
     @property
     def crops_whole_in_training(self) -> bool:
@@ -144,7 +138,7 @@ class InputSettings:
 
 
 @dataclass(frozen=True)
-class SplitSettings:
+class SplitSettings(Checked):
     """How identities are divided into training, validation and test.
 
     Attributes:
@@ -155,24 +149,22 @@ class SplitSettings:
         validate: folder names of the identities to validate on; all others are for training.
     """
 
-    validation: float = 0.1
-    test: float = 0.1
-    min_photos: int = 1
+    validation: float = setting(0.1, 0.001, 0.5)
+    test: float = setting(0.1, 0, 0.5)
+    min_photos: int = setting(1, 1, 1000)
     train: tuple[str, ...] = ()
     validate: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if self.train and self.validate:
             raise ValueError("train and validate exclude each other: set only one of them")
-        check_range("validation", self.validation, 0.001, 0.5)
-        check_range("test", self.test, 0, 0.5)
         if self.validation + self.test >= 1:
             raise ValueError("validation and test leave no identity to train on; their sum must be less than 1")
-        check_range("min_photos", self.min_photos, 1, 1000)
 
 
 @dataclass(frozen=True)
-class SamplerSettings:
+class SamplerSettings(Checked):
     """How photos are put into batches.
 
     Attributes:
@@ -188,25 +180,21 @@ class SamplerSettings:
     """
 
     name: Literal["auto", "shuffled", "identities"] = "auto"
-    batch_size: int = 96
-    identities: int = 24
-    photos: int = 4
-    chunk_size: int = 0
-    shard_buffer: int = 0
+    batch_size: int = setting(96, 2, 65536)
+    identities: int = setting(24, 2, 65536)
+    photos: int = setting(4, 1, 65536)
+    chunk_size: int = setting(0, 0, 65536)
+    shard_buffer: int = setting(0, 0, 100_000_000)
 
     def __post_init__(self) -> None:
-        check_range("chunk_size", self.chunk_size, 0, 65536)
+        super().__post_init__()
         # With an odd number of photos a chunk could have only one, and batch norm needs two.
         if 0 < self.chunk_size < 4:
             raise ValueError(f"chunk_size must be 0 or at least 4, not {self.chunk_size}")
-        check_range("batch_size", self.batch_size, 2, 65536)
-        check_range("identities", self.identities, 2, 65536)
-        check_range("photos", self.photos, 1, 65536)
-        check_range("shard_buffer", self.shard_buffer, 0, 100_000_000)
 
 
 @dataclass(frozen=True)
-class MiningSettings:
+class MiningSettings(Checked):
     """Where losses that mine triplets look for them.
 
     Attributes:
@@ -218,18 +206,13 @@ class MiningSettings:
     """
 
     mode: Literal["online", "offline"] = "online"
-    every_steps: int = 100
-    subset: int = 2000
-    skip: float = 0.02
-
-    def __post_init__(self) -> None:
-        check_range("every_steps", self.every_steps, 1, 1_000_000)
-        check_range("subset", self.subset, 0, 100_000_000)
-        check_range("skip", self.skip, 0, 0.5)
+    every_steps: int = setting(100, 1, 1_000_000)
+    subset: int = setting(2000, 0, 100_000_000)
+    skip: float = setting(0.02, 0, 0.5)
 
 
 @dataclass(frozen=True)
-class DistillSettings:
+class DistillSettings(Checked):
     """Bundles to learn from in addition to the labels.
 
     Attributes:
@@ -243,17 +226,11 @@ class DistillSettings:
     """
 
     teacher: tuple[str, ...] = ()
-    weight: float = 4.0
-    relation_weight: float = 0.0
-    label_weight: float = 1.0
-    blends: int = 0
+    weight: float = setting(4.0, 0, 1000)
+    relation_weight: float = setting(0.0, 0, 1000)
+    label_weight: float = setting(1.0, 0, 1000)
+    blends: int = setting(0, 0, 1000)
     mirrored: bool = True
-
-    def __post_init__(self) -> None:
-        check_range("weight", self.weight, 0, 1000)
-        check_range("relation_weight", self.relation_weight, 0, 1000)
-        check_range("label_weight", self.label_weight, 0, 1000)
-        check_range("blends", self.blends, 0, 1000)
 
 
 @dataclass(frozen=True)
@@ -268,7 +245,7 @@ class QuantizeSettings:
 
 
 @dataclass(frozen=True)
-class OptimizerSettings:
+class OptimizerSettings(Checked):
     """The optimizer and its learning rates.
 
     Attributes:
@@ -288,35 +265,28 @@ class OptimizerSettings:
     """
 
     name: Literal["adamw", "adam", "adagrad"] = "adamw"
-    lr: float = 5e-4
-    backbone_lr: float = 5e-5
-    weight_decay: float = 5e-4
-    embedding_l2: float = 0.0
-    accumulator: float = 0.1
-    warmup_epochs: float = 5
+    lr: float = setting(5e-4, 0, 10)
+    backbone_lr: float = setting(5e-5, 0, 10)
+    weight_decay: float = setting(5e-4, 0, 10)
+    embedding_l2: float = setting(0.0, 0, 10)
+    accumulator: float = setting(0.1, 0, 1e6)
+    warmup_epochs: float = setting(5, 0, 10000)
     schedule: Literal["cosine", "exponential"] = "cosine"
     decay_from: float = 0.0
-    decay_to: float = 1.0
-    final_lr: float = 1e-6
-    gradient_norm: float = 1.0
+    decay_to: float = setting(1.0, 0, 1)
+    final_lr: float = setting(1e-6, 0, 10)
+    gradient_norm: float = setting(1.0, 1e-6, 1e9)
 
     def __post_init__(self) -> None:
-        check_range("embedding_l2", self.embedding_l2, 0, 10)
-        check_range("accumulator", self.accumulator, 0, 1e6)
-        check_range("decay_to", self.decay_to, 0, 1)
+        super().__post_init__()
         if not 0 <= self.decay_from <= self.decay_to:
             raise ValueError(f"decay_from must be in [0, decay_to], not {self.decay_from}")
         if self.schedule == "exponential" and not self.final_lr:
             raise ValueError("final_lr must be above 0 for schedule=exponential")
-        for name in ("lr", "backbone_lr", "final_lr"):
-            check_range(name, getattr(self, name), 0, 10)
-        check_range("weight_decay", self.weight_decay, 0, 10)
-        check_range("warmup_epochs", self.warmup_epochs, 0, 10000)
-        check_range("gradient_norm", self.gradient_norm, 1e-6, 1e9)
 
 
 @dataclass(frozen=True)
-class BudgetSettings:
+class BudgetSettings(Checked):
     """When to stop.
 
     Attributes:
@@ -326,18 +296,13 @@ class BudgetSettings:
             the epoch; 0 for no limit.
     """
 
-    epochs: int = 40
-    patience: int = 0
-    seconds: float = 0.0
-
-    def __post_init__(self) -> None:
-        check_range("epochs", self.epochs, 1, 100_000)
-        check_range("patience", self.patience, 0, 100_000)
-        check_range("seconds", self.seconds, 0, 1e9)
+    epochs: int = setting(40, 1, 100_000)
+    patience: int = setting(0, 0, 100_000)
+    seconds: float = setting(0.0, 0, 1e9)
 
 
 @dataclass(frozen=True)
-class ValidationSettings:
+class ValidationSettings(Checked):
     """How the network is validated.
 
     Attributes:
@@ -346,16 +311,6 @@ class ValidationSettings:
         best_by: the figure that decides which epoch's network is kept, and when patience ends.
     """
 
-    every_epochs: int = 3
-    pairs: int = 5000
+    every_epochs: int = setting(3, 1, 100_000)
+    pairs: int = setting(5000, 2, 10_000_000)
     best_by: Literal["accuracy", "auc", "recall_at_1"] = "accuracy"
-
-    def __post_init__(self) -> None:
-        check_range("every_epochs", self.every_epochs, 1, 100_000)
-        check_range("pairs", self.pairs, 2, 10_000_000)
-
-
-def check_range(name: str, value: float, low: float, high: float) -> None:
-    """Raise ValueError if a setting is outside [low, high] or not a number."""
-    if not low <= value <= high:
-        raise ValueError(f"{name} must be in [{low:g}, {high:g}], not {value}")

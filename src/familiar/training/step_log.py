@@ -3,16 +3,18 @@
 import csv
 import io
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import astuple, dataclass, fields
 from pathlib import Path
 from typing import IO
 
 import torch
-from jaxtyping import Float, Int64
+from jaxtyping import Float, Float64, Int64
 from torch import Tensor
 
 from familiar.core.errors import CannotWrite
+from familiar.core.files import write_atomically
 from familiar.loading.blends import NO_LABEL
 from familiar.models.network import unit_length
 
@@ -33,7 +35,7 @@ class StepRecord:
 @torch.no_grad()
 def batch_recall_at_1(
     embeddings: Float[Tensor, "n d"], labels: Int64[Tensor, " n"], rows: Int64[Tensor, " n"]
-) -> float | None:
+) -> Float64[Tensor, ""]:
     """Compute recall@1 within a batch: the share of photos whose nearest other photo shows the same identity.
 
     Args:
@@ -42,25 +44,40 @@ def batch_recall_at_1(
         rows: indices of the photos in the dataset. A batch may repeat a photo, which is no other photo then.
 
     Returns:
-        The share among photos with another photo of their identity in the batch; None if there are none.
+        The share among photos with another photo of their identity in the batch; NaN if there are none.
     """
-    labeled = labels != NO_LABEL
-    labels, rows = labels[labeled], rows[labeled]
-    unit = unit_length(embeddings[labeled])
+    unit = unit_length(embeddings)
     hits, queries = labels.new_zeros(()), labels.new_zeros(())
     for first in range(0, len(labels), _ROWS_AT_A_TIME):
         query = slice(first, first + _ROWS_AT_A_TIME)
-        same_photo = rows[query, None] == rows
-        positive = (labels[query, None] == labels) & ~same_photo
-        nearest = (unit[query] @ unit.T).masked_fill_(same_photo, -2).argmax(1, keepdim=True)
+        excluded = (rows[query, None] == rows) | (labels == NO_LABEL)
+        positive = (labels[query, None] == labels) & ~excluded
+        nearest = (unit[query] @ unit.T).masked_fill_(excluded, -2).argmax(1, keepdim=True)
         hits += positive.gather(1, nearest).sum()
         queries += positive.any(1).sum()
-    return hits.item() / count if (count := queries.item()) else None
+    return hits.double() / queries.double()
 
 
 def read_steps(path: Path, steps: int) -> list[StepRecord]:
-    """Read the first `steps` steps, counted over the epochs; none if the file is missing or of another version."""
-    return _read_steps(path, steps)[0]
+    """Read the first `steps` steps, counted over the epochs; a damaged row, or another table, ends them."""
+    records: list[StepRecord] = []
+    with (
+        suppress(FileNotFoundError, KeyError, TypeError, ValueError, csv.Error),
+        path.open(encoding="utf-8", errors="replace", newline="") as file,
+    ):
+        for row in csv.DictReader(file):
+            recall = row["batch_recall_at_1"]
+            record = StepRecord(
+                step=int(row["step"]),
+                epoch=int(row["epoch"]),
+                loss=float(row["loss"]),
+                batch_recall_at_1=float(recall) if recall else None,
+                lr=float(row["lr"]),
+            )
+            if record.step > steps:
+                break
+            records.append(record)
+    return records
 
 
 class StepLog:
@@ -82,15 +99,11 @@ class StepLog:
         self._file: IO[bytes]
 
     def __enter__(self) -> "StepLog":
-        end = _read_steps(self._path, self._steps)[1]
-        try:
-            self._file = self._path.open("r+b" if end else "wb")
-            self._file.truncate(end)
-            self._file.seek(end)
-        except OSError as error:
-            raise self._refusal(error) from error
-        if not end:
-            self._write([_COLUMNS])
+        header = tuple(field.name for field in fields(StepRecord))
+        write_atomically(
+            self._path, _csv([header, *(astuple(record) for record in read_steps(self._path, self._steps))])
+        )
+        self._file = self._path.open("ab")
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -98,62 +111,24 @@ class StepLog:
 
     def add(self, record: StepRecord) -> None:
         """Append a step, for other programs to see at once."""
-        self._write([astuple(record)])
+        with self._refusals():
+            self._file.write(_csv([astuple(record)]))
+            self._file.flush()
 
     def save(self) -> None:
         """Flush the steps to the disk, before the state that a run resumes from."""
-        try:
+        with self._refusals():
             os.fsync(self._file.fileno())
-        except OSError as error:
-            raise self._refusal(error) from error
 
-    def _write(self, rows: Iterable[Iterable[object]]) -> None:
-        text = io.StringIO()
-        csv.writer(text, lineterminator="\n").writerows(rows)
+    @contextmanager
+    def _refusals(self) -> Iterator[None]:
         try:
-            self._file.write(text.getvalue().encode())
-            self._file.flush()
+            yield
         except OSError as error:
-            raise self._refusal(error) from error
-
-    def _refusal(self, error: OSError) -> CannotWrite:
-        return CannotWrite(f"{self._path}: cannot be written ({error.strerror or error})")
+            raise CannotWrite(f"{self._path}: cannot be written ({error.strerror or error})") from error
 
 
-_COLUMNS = tuple(field.name for field in fields(StepRecord))
-
-
-def _read_steps(path: Path, steps: int) -> tuple[list[StepRecord], int]:
-    """Return the first steps, and where they end in the file in bytes; a damaged row ends them too."""
-    try:
-        header, *lines = path.read_bytes().splitlines(keepends=True)
-    except (FileNotFoundError, ValueError):  # ValueError: the file is empty
-        return [], 0
-    if header != f"{','.join(_COLUMNS)}\n".encode():
-        return [], 0
-    records: list[StepRecord] = []
-    end = len(header)
-    for line in lines:
-        record = _parse(line)
-        if record is None or record.step > steps:
-            break
-        records.append(record)
-        end += len(line)
-    return records, end
-
-
-def _parse(line: bytes) -> StepRecord | None:
-    """Parse a row; None if the computer went down while it was written."""
-    if not line.endswith(b"\n"):
-        return None
-    try:
-        step, epoch, loss, recall, lr = line.decode().rstrip("\n").split(",")
-        return StepRecord(
-            step=int(step),
-            epoch=int(epoch),
-            loss=float(loss),
-            batch_recall_at_1=float(recall) if recall else None,
-            lr=float(lr),
-        )
-    except ValueError:
-        return None
+def _csv(rows: Iterable[Iterable[object]]) -> bytes:
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows(rows)
+    return text.getvalue().encode()

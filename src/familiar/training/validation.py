@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
+import torch.distributed as dist
 from jaxtyping import Float32, Int64
 from torch import nn
 
@@ -75,6 +76,8 @@ def embed_by_ranks(
 ) -> Float32[np.ndarray, "n d"]:
     """Embed rows of a dataset as `embed_dataset` does, each rank some of them; all ranks get all embeddings."""
     rows = np.arange(len(dataset)) if rows is None else rows
+    for buffer in network.buffers() if ranks.size > 1 else ():
+        dist.broadcast(buffer, src=0)  # on CPUs, the batch norms of each rank have seen its own photos only
     if ranks.size == 1 or len(rows) < ranks.size:
         return embed_dataset(network, dataset, rows)
     return np.concatenate(ranks.gather(embed_dataset(network, dataset, np.array(ranks.share(rows.tolist())))))

@@ -12,11 +12,10 @@ from PIL import Image, ImageEnhance
 from familiar.core.errors import BadRecipe
 from familiar.datasets.folders import DataSpec
 from familiar.loading.augment.custom import CUSTOM_STREAM, apply_function, check_function, import_function
-from familiar.loading.augment.ops_torch import augment_batch, change_numbers
-from familiar.loading.augment.pipeline import augment, draw_change, photo_generator
+from familiar.loading.augment.pipeline import augment, photo_generator
 from familiar.loading.augment.preview import augmentation_sheet
 from familiar.loading.augment.settings import NO_AUGMENTATION, Augmentation
-from familiar.loading.batches import PhotoBatches, standardize_batch
+from familiar.loading.batches import PhotoBatches
 from familiar.loading.crops import read_table
 from familiar.loading.dataset import FaceDataset, PhotoKey
 from familiar.photos.preprocessing import Preprocessing
@@ -158,17 +157,6 @@ def test_keys_and_seeds_give_other_draws() -> None:
     items = [cats(settings, seed)[key][0].tobytes() for seed in (3, 4) for key in keys]
     assert len(set(items)) == 6
     assert cats(settings)[keys[0]][0].tobytes() == items[0]
-
-
-def test_function_is_applied_in_loader_before_operations_on_device() -> None:
-    settings = replace(SPECKLED, where="device")
-    dataset, keys = cats(settings), [PhotoKey(2, row) for row in range(6)]
-    (images, *_), *_ = PhotoBatches(dataset, [keys], torch.device("cpu"))
-    loaded = [speckled(dataset.crop(row), photo_generator(3, 2, row, stream=CUSTOM_STREAM)) for row in range(6)]
-    changes = [draw_change(settings, photo_generator(3, *key)) for key in keys]
-    batch = torch.from_numpy(np.stack(loaded)).permute(0, 3, 1, 2)
-    expected = augment_batch(batch, change_numbers(changes, batch.shape[-1])).permute(0, 2, 3, 1)
-    assert torch.equal(images, standardize_batch(expected, dataset.crops.preprocessing))
 
 
 def test_dataset_rejects_function_that_cannot_be_imported() -> None:

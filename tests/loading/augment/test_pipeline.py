@@ -1,3 +1,4 @@
+import re
 from collections.abc import Callable
 from dataclasses import asdict, fields, replace
 from functools import cache
@@ -7,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from familiar.loading.augment import ops_numpy as on_photo
-from familiar.loading.augment.ops_numpy import Blur, Jitter, Noise, Shadow, Window
+from familiar.loading.augment import operations as on_photo
+from familiar.loading.augment.operations import Blur, Jitter, Noise, Shadow, Window
 from familiar.loading.augment.pipeline import (
     RANDOM_NUMBERS_PER_CHANGE,
     Change,
@@ -23,29 +24,29 @@ from familiar.loading.augment.settings import (
     MAX_BLUR_KERNEL_PX,
     MAX_HOLES,
     NO_AUGMENTATION,
-    RANGES,
+    PROBABILITIES,
     Augmentation,
 )
 from support.tiers import small_and_exhaustive
 
 pytestmark = pytest.mark.slow
 
-PROBABILITIES = tuple(field.name for field in fields(Augmentation) if field.name.endswith("_p"))
+RANGES = {field.name: field.metadata["range"] for field in fields(Augmentation) if "range" in field.metadata}
 ALL = Augmentation(**dict.fromkeys(PROBABILITIES, 1.0))
 SIGNS: dict[str, Callable[[Change], bool]] = {  # that an operation was chosen
     "crop_p": lambda change: change.crop is not None,
     "rotate_p": lambda change: change.angle_deg is not None,
-    "flip_p": lambda change: change.flip,
+    "flip_p": lambda change: change.flip is not None,
     "affine_p": lambda change: change.move is not None,
     "jitter_p": lambda change: change.jitter is not None,
-    "gray_p": lambda change: change.gray,
+    "gray_p": lambda change: change.gray is not None,
     "blur_p": lambda change: change.blur is not None,
     "sharpness_p": lambda change: change.sharpness is not None,
     "noise_p": lambda change: change.noise is not None,
     "jpeg_p": lambda change: change.jpeg_quality is not None,
     "downscale_p": lambda change: change.downscale is not None,
     "shadow_p": lambda change: change.shadow is not None,
-    "dropout_p": lambda change: bool(change.holes),
+    "dropout_p": lambda change: change.holes is not None,
     "erase_p": lambda change: change.erase is not None,
 }
 SHADOW = Shadow(0.5, ((1.0, 0.2, -0.15), (-1.0, 0.3, 0.75), (0.1, 1.0, -0.35)))
@@ -87,7 +88,7 @@ def test_change_to_another_size_resizes_once() -> None:
     change = draw_change(settings, photo_generator(*key))
     augmented = augment(picture, settings, photo_generator(*key), 42)
     small = on_photo.warp(picture, change.origin(), 42)
-    without_warp = replace(change, crop=None, angle_deg=None, flip=False, move=None)
+    without_warp = replace(change, crop=None, angle_deg=None, flip=None, move=None)
     assert np.array_equal(augmented, apply_change(small, without_warp))
 
 
@@ -350,14 +351,18 @@ def test_pet_augmentation_matches_published_settings() -> None:
     assert (224 * pet.dropout_side_min, 112 * pet.dropout_side_max) == (16, 24)
 
 
-def test_every_setting_has_a_range_check() -> None:
-    assert {*PROBABILITIES, *RANGES, "blur_scaled", "where", "custom"} == {field.name for field in fields(Augmentation)}
+def test_every_number_has_a_range_that_its_description_names() -> None:
+    assert {*RANGES, "blur_scaled", "custom"} == {field.name for field in fields(Augmentation)}
+    described = re.findall(r"^ +(\w+): .*in \[([\d.]+), ([\d.]+)\]", Augmentation.__doc__, re.MULTILINE)
+    assert {name: (float(low), float(high)) for name, low, high in described} == {
+        name: bounds for name, bounds in RANGES.items() if name not in PROBABILITIES
+    }
 
 
 @pytest.mark.parametrize(
     ("name", "wrong"),
     [
-        *((name, value) for name in PROBABILITIES for value in (-0.1, 1.1, float("nan"))),
+        *((name, value) for name in PROBABILITIES for value in (-0.1, 1.1)),
         *((name, low - 1) for name, (low, _) in RANGES.items()),
         *((name, high + 1) for name, (_, high) in RANGES.items()),
         *((name, float("nan")) for name in RANGES if isinstance(getattr(NO_AUGMENTATION, name), float)),
@@ -384,13 +389,9 @@ def test_rejects_settings_out_of_range_by_name(name: str, wrong: float) -> None:
         Augmentation(**{name: wrong})
 
 
-def test_accepts_device_as_where() -> None:
-    assert Augmentation(where="device").where == "device"
-
-
 def extreme(side: int) -> Augmentation:
     """Everything at once, at the lower (0) or the upper (1) end of every range."""
-    ends = {name: ends[side] for name, ends in RANGES.items()}
+    ends = {name: ends[side] for name, ends in RANGES.items() if name not in PROBABILITIES}
     whole = {
         name: int(value) if isinstance(getattr(NO_AUGMENTATION, name), int) else float(value)
         for name, value in ends.items()

@@ -1,6 +1,6 @@
 import json
 import re
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 
 import numpy as np
@@ -15,12 +15,13 @@ from familiar.loading.augment.preview import (
     CAPTION_PX,
     GAP_PX,
     NAMES_PX,
+    OPERATIONS,
     PHOTO_GAP_PX,
     STRENGTHS,
     TILE_PX,
     VARIANT_ROWS,
     augmentation_sheet,
-    operation_rows,
+    shown_operations,
 )
 from familiar.loading.augment.settings import CIRCLE_AUGMENTATION, NO_AUGMENTATION, Augmentation
 
@@ -36,39 +37,53 @@ def tile(sheet: np.ndarray, row: int, column: int, below: bool = False) -> np.nd
     return sheet[y : y + (CAPTION_PX if below else TILE_PX), x : x + TILE_PX]
 
 
+def names(settings: Augmentation) -> list[str]:
+    return [operation.name for operation in shown_operations(settings)]
+
+
 def test_rows_list_enabled_operations() -> None:
-    assert operation_rows(NO_AUGMENTATION) == []
-    assert [row.name for row in operation_rows(replace(NO_AUGMENTATION, blur_p=0.1, flip_p=0.2))] == ["flip", "blur"]
+    assert names(NO_AUGMENTATION) == []
+    assert names(replace(NO_AUGMENTATION, blur_p=0.1, flip_p=0.2)) == ["flip", "blur"]
     pets = ["rotate", "flip", "shift", "scale", "brightness", "contrast", "saturation", "hue", "gray", "blur"]
     pets += ["noise", "jpeg", "downscale", "shadow", "dropout"]
-    assert [row.name for row in operation_rows(Augmentation())] == pets
-    assert [row.name for row in operation_rows(replace(NO_AUGMENTATION, sharpness_p=0.1))] == ["sharpness"]
+    assert names(Augmentation()) == pets
+    assert names(replace(NO_AUGMENTATION, sharpness_p=0.1)) == ["sharpness"]
     faces = ["crop", "flip", "brightness", "contrast", "saturation", "hue", "gray", "blur", "erase"]
-    assert [row.name for row in operation_rows(CIRCLE_AUGMENTATION)] == faces
+    assert names(CIRCLE_AUGMENTATION) == faces
 
 
-def test_tiles_show_range_ends_with_captions() -> None:
-    rows = {row.name: row for row in operation_rows(replace(Augmentation(), crop_p=1.0, erase_p=1.0, sharpness_p=1.0))}
-    captions = {name: [tile.caption for tile in row.tiles] for name, row in rows.items()}
+def test_operations_are_shown_at_the_ends_of_their_ranges_with_captions() -> None:
+    settings = replace(Augmentation(), crop_p=1.0, erase_p=1.0, sharpness_p=1.0)
+    changes = {operation.name: operation.changes(settings) for operation in OPERATIONS}
+    captions = {operation.name: [*map(operation.caption, changes[operation.name])] for operation in OPERATIONS}
     assert captions["rotate"] == ["-25°", "+12°", "+25°"]
     assert captions["brightness"] == ["x 0.70", "x 1.15", "x 1.30"]
     assert captions["blur"] == ["3 px, std 0.8", "5 px, std 1.1", "9 px, std 1.7"]
     assert captions["sharpness"] == ["x 0.00", "x 1.00", "x 2.00"]
     assert captions["jpeg"] == ["quality 100", "quality 85", "quality 70"]
     assert captions["dropout"] == ["1 of 7%", "2 of 14%", "4 of 21%"]
-    assert [change.angle_deg for _, change in rows["rotate"].tiles] == [-25.0, 12.5, 25.0]
-    assert [change.jitter.hue for _, change in rows["hue"].tiles] == [-0.1, 0.05, 0.1]
-    assert [len(change.holes) for _, change in rows["dropout"].tiles] == [1, 2, 4]
-    assert all(row.probability == 1 for row in (rows["crop"], rows["erase"]))
+    assert captions["erase"] == ["2%, 0.30 : 1", "6%, 0.99 : 1", "10%, 3.30 : 1"]
+    assert [change.angle_deg for change in changes["rotate"]] == [-25.0, 12.5, 25.0]
+    assert [change.jitter.hue for change in changes["hue"]] == pytest.approx([-0.1, 0.05, 0.1])
+    assert [change.move.scale for change in changes["shift"]] == [1.0] * 3
+    assert [len(change.holes) for change in changes["dropout"]] == [1, 2, 4]
+
+
+def test_each_row_shows_its_operation_by_itself() -> None:
+    for operation in OPERATIONS:
+        for change in operation.changes(Augmentation()):
+            drawn = [field.name for field in fields(change) if getattr(change, field.name) is not None]
+            assert len(drawn) == 1, operation.name
 
 
 def test_row_strength_increases_from_left_to_right() -> None:
     smooth = np.kron(photo(8), np.ones((16, 16, 1))).astype(np.uint8)
-    rows = {row.name: row for row in operation_rows(Augmentation())}
-    for name in ("blur", "noise", "jpeg", "downscale", "shadow", "dropout"):
-        changed = [apply_change(smooth, change).astype(int) for _, change in rows[name].tiles]
-        losses = [np.abs(image - smooth).mean() for image in changed]
-        assert losses == sorted(losses), name
+    for operation in shown_operations(Augmentation()):
+        if operation.name in ("blur", "noise", "jpeg", "downscale", "shadow", "dropout"):
+            changed = [apply_change(smooth, change).astype(int) for change in operation.changes(Augmentation())]
+            losses = [np.abs(image - smooth).mean() for image in changed]
+            assert losses == sorted(losses), operation.name
+            assert losses[-1] > 2, operation.name
 
 
 @pytest.mark.parametrize("photos", [1, 2])

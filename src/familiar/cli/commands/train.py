@@ -28,8 +28,8 @@ if TYPE_CHECKING:  # torch is imported when training begins, not for --help
     from familiar.loading.cache import CropCache
     from familiar.training.fitting import FitResult
     from familiar.training.history import EpochRecord
+    from familiar.training.loop import StepProgress
     from familiar.training.recipe import Recipe
-    from familiar.training.trainer import StepProgress
 
 STOPPED = {
     "patience": "stopped after {epochs} epochs: validation has not improved for budget.patience epochs",

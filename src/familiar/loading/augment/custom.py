@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from familiar.core.errors import BadRecipe
-from familiar.loading.augment.ops_numpy import Pixels
+from familiar.loading.augment.operations import Pixels
 
 CUSTOM_STREAM = 9  # makes these draws independent of others with the same seed
 

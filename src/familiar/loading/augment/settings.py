@@ -1,8 +1,9 @@
 """Settings of augmentation, and the published presets."""
 
 import re
-from dataclasses import dataclass, replace
-from typing import Literal
+from dataclasses import dataclass, fields, replace
+
+from familiar.core.settings import Checked, setting
 
 MAX_HOLES = 8
 BLUR_CROP_PX = 224  # the crop that the sizes of a scaled blur are for
@@ -10,44 +11,9 @@ MAX_BLUR_KERNEL_PX = 31  # the limit of mirrored borders in a crop of 16 px, the
 
 CUSTOM_FUNCTION = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*")
 
-RANGES = {  # of the settings that are not probabilities
-    "crop_scale_min": (0.01, 1),
-    "crop_ratio_min": (0.1, 10),
-    "crop_ratio_max": (0.1, 10),
-    "rotate_deg": (0, 180),
-    "translate": (0, 0.99),
-    "scale": (0, 0.99),
-    "brightness": (0, 0.99),
-    "contrast": (0, 0.99),
-    "saturation": (0, 0.99),
-    "hue": (0, 0.5),
-    "blur_kernel_min": (1, MAX_BLUR_KERNEL_PX),
-    "blur_kernel_max": (1, MAX_BLUR_KERNEL_PX),
-    "blur_sigma_min": (0, 20),
-    "blur_sigma_max": (0, 20),
-    "sharpness_min": (0, 20),
-    "sharpness_max": (0, 20),
-    "noise_std_min": (0, 1),
-    "noise_std_max": (0, 1),
-    "jpeg_quality_min": (1, 100),
-    "jpeg_quality_max": (1, 100),
-    "downscale_min": (0.01, 1),
-    "downscale_max": (0.01, 1),
-    "shadow_min": (0, 1),
-    "shadow_max": (0, 1),
-    "dropout_holes_min": (1, MAX_HOLES),
-    "dropout_holes_max": (1, MAX_HOLES),
-    "dropout_side_min": (0, 1),
-    "dropout_side_max": (0, 1),
-    "erase_area_min": (0, 1),
-    "erase_area_max": (0, 1),
-    "erase_ratio_min": (0.1, 10),
-    "erase_ratio_max": (0.1, 10),
-}
-
 
 @dataclass(frozen=True)
-class Augmentation:
+class Augmentation(Checked):
     """Probabilities and ranges of the operations, applied in this order; a probability of 0 disables one.
 
     The defaults are those of the mobile pet embedder.
@@ -101,106 +67,83 @@ class Augmentation:
         erase_area_max: largest share of the crop's area that is erased, in [0, 1].
         erase_ratio_min: smallest width / height of the erased box, in [0.1, 10].
         erase_ratio_max: largest width / height of the erased box, in [0.1, 10].
-        where: "loader" changes each photo while it is loaded, "device" whole batches on the training device.
-        custom: `MODULE:FUNCTION`, a Python function that changes each training crop after the operations of the loader;
-            empty for none. It takes an RGB array (uint8, "s s 3") and a NumPy generator, and returns such an array.
+        custom: `MODULE:FUNCTION`, a Python function that changes each training crop after the operations; empty for
+            none. It takes an RGB array (uint8, "s s 3") and a NumPy generator, and returns such an array.
 
     Raises:
         ValueError: a setting is out of range; the message names it.
     """
 
-    crop_p: float = 0.0
-    crop_scale_min: float = 0.9
-    crop_ratio_min: float = 0.9
-    crop_ratio_max: float = 1.1
-    rotate_p: float = 0.5
-    rotate_deg: float = 25.0
-    flip_p: float = 0.5
-    affine_p: float = 0.3
-    translate: float = 0.1
-    scale: float = 0.15
-    jitter_p: float = 0.5
-    brightness: float = 0.3
-    contrast: float = 0.3
-    saturation: float = 0.3
-    hue: float = 0.1
-    gray_p: float = 0.05
-    blur_p: float = 0.2
-    blur_kernel_min: int = 3
-    blur_kernel_max: int = 9
-    blur_sigma_min: float = 0.0
-    blur_sigma_max: float = 0.0
+    crop_p: float = setting(0.0, 0, 1)
+    crop_scale_min: float = setting(0.9, 0.01, 1)
+    crop_ratio_min: float = setting(0.9, 0.1, 10)
+    crop_ratio_max: float = setting(1.1, 0.1, 10)
+    rotate_p: float = setting(0.5, 0, 1)
+    rotate_deg: float = setting(25.0, 0, 180)
+    flip_p: float = setting(0.5, 0, 1)
+    affine_p: float = setting(0.3, 0, 1)
+    translate: float = setting(0.1, 0, 0.99)
+    scale: float = setting(0.15, 0, 0.99)
+    jitter_p: float = setting(0.5, 0, 1)
+    brightness: float = setting(0.3, 0, 0.99)
+    contrast: float = setting(0.3, 0, 0.99)
+    saturation: float = setting(0.3, 0, 0.99)
+    hue: float = setting(0.1, 0, 0.5)
+    gray_p: float = setting(0.05, 0, 1)
+    blur_p: float = setting(0.2, 0, 1)
+    blur_kernel_min: int = setting(3, 1, MAX_BLUR_KERNEL_PX)
+    blur_kernel_max: int = setting(9, 1, MAX_BLUR_KERNEL_PX)
+    blur_sigma_min: float = setting(0.0, 0, 20)
+    blur_sigma_max: float = setting(0.0, 0, 20)
     blur_scaled: bool = True
-    sharpness_p: float = 0.0
-    sharpness_min: float = 0.0
-    sharpness_max: float = 2.0
-    noise_p: float = 0.2
-    noise_std_min: float = 0.01
-    noise_std_max: float = 0.05
-    jpeg_p: float = 0.2
-    jpeg_quality_min: int = 70
-    jpeg_quality_max: int = 100
-    downscale_p: float = 0.15
-    downscale_min: float = 0.4
-    downscale_max: float = 0.8
-    shadow_p: float = 0.1
-    shadow_min: float = 0.3
-    shadow_max: float = 0.6
-    dropout_p: float = 0.3
-    dropout_holes_min: int = 1
-    dropout_holes_max: int = 4
-    dropout_side_min: float = 16 / 224
-    dropout_side_max: float = 48 / 224
-    erase_p: float = 0.0
-    erase_area_min: float = 0.02
-    erase_area_max: float = 0.1
-    erase_ratio_min: float = 0.3
-    erase_ratio_max: float = 3.3
-    where: Literal["loader", "device"] = "loader"
+    sharpness_p: float = setting(0.0, 0, 1)
+    sharpness_min: float = setting(0.0, 0, 20)
+    sharpness_max: float = setting(2.0, 0, 20)
+    noise_p: float = setting(0.2, 0, 1)
+    noise_std_min: float = setting(0.01, 0, 1)
+    noise_std_max: float = setting(0.05, 0, 1)
+    jpeg_p: float = setting(0.2, 0, 1)
+    jpeg_quality_min: int = setting(70, 1, 100)
+    jpeg_quality_max: int = setting(100, 1, 100)
+    downscale_p: float = setting(0.15, 0, 1)
+    downscale_min: float = setting(0.4, 0.01, 1)
+    downscale_max: float = setting(0.8, 0.01, 1)
+    shadow_p: float = setting(0.1, 0, 1)
+    shadow_min: float = setting(0.3, 0, 1)
+    shadow_max: float = setting(0.6, 0, 1)
+    dropout_p: float = setting(0.3, 0, 1)
+    dropout_holes_min: int = setting(1, 1, MAX_HOLES)
+    dropout_holes_max: int = setting(4, 1, MAX_HOLES)
+    dropout_side_min: float = setting(16 / 224, 0, 1)
+    dropout_side_max: float = setting(48 / 224, 0, 1)
+    erase_p: float = setting(0.0, 0, 1)
+    erase_area_min: float = setting(0.02, 0, 1)
+    erase_area_max: float = setting(0.1, 0, 1)
+    erase_ratio_min: float = setting(0.3, 0.1, 10)
+    erase_ratio_max: float = setting(3.3, 0.1, 10)
     custom: str = ""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         values = vars(self)
-        for name, value in values.items():
-            if name.endswith("_p") and not 0 <= value <= 1:
-                raise ValueError(f"{name} is a probability and must be in [0, 1], got {value}")
-        for name, (low, high) in RANGES.items():
-            if not low <= values[name] <= high:
-                raise ValueError(f"{name} must be in [{low:g}, {high:g}], got {values[name]}")
         for name, value in values.items():
             upper = name.removesuffix("_min") + "_max"
             if name.endswith("_min") and value > values.get(upper, value):
-                raise ValueError(f"{name} must be at most {upper} ({values[upper]}), got {value}")
+                raise ValueError(f"{name} must be at most {upper} ({values[upper]}), not {value}")
         for name in ("blur_kernel_min", "blur_kernel_max"):
             if values[name] % 2 == 0:
-                raise ValueError(f"{name} must be odd, got {values[name]}")
-        if self.where not in ("loader", "device"):
-            raise ValueError(f"where must be 'loader' or 'device', got {self.where!r}")
+                raise ValueError(f"{name} must be odd, not {values[name]}")
         if self.custom and not CUSTOM_FUNCTION.fullmatch(self.custom):
-            raise ValueError(f"custom must be MODULE:FUNCTION, such as my_photos:sharpen, got {self.custom!r}")
+            raise ValueError(f"custom must be MODULE:FUNCTION, such as my_photos:sharpen, not {self.custom!r}")
 
     @property
     def changes_photos(self) -> bool:
         """Whether any operation has a probability above 0, or a function of the user changes photos."""
-        return bool(self.custom) or any(value > 0 for name, value in vars(self).items() if name.endswith("_p"))
+        return bool(self.custom) or any(getattr(self, name) > 0 for name in PROBABILITIES)
 
 
-NO_AUGMENTATION = Augmentation(
-    crop_p=0.0,
-    rotate_p=0.0,
-    flip_p=0.0,
-    affine_p=0.0,
-    jitter_p=0.0,
-    gray_p=0.0,
-    blur_p=0.0,
-    sharpness_p=0.0,
-    noise_p=0.0,
-    jpeg_p=0.0,
-    downscale_p=0.0,
-    shadow_p=0.0,
-    dropout_p=0.0,
-    erase_p=0.0,
-)
+PROBABILITIES = tuple(declared.name for declared in fields(Augmentation) if declared.name.endswith("_p"))
+NO_AUGMENTATION = Augmentation(**dict.fromkeys(PROBABILITIES, 0.0))
 
 # The circle-loss project's list for faces at 112 px (`recipes.circle`). Its random crop is taken from the whole photo,
 # resized to 128 px: `input.train_on_whole`.

@@ -14,8 +14,8 @@ from PIL import Image, ImageEnhance
 from torchvision.transforms.v2 import ColorJitter
 from torchvision.transforms.v2 import functional as V
 
-from familiar.loading.augment import ops_numpy as on_photo
-from familiar.loading.augment.ops_numpy import Blur, Jitter, Noise, Shadow, Window
+from familiar.loading.augment import operations as on_photo
+from familiar.loading.augment.operations import Blur, Jitter, Noise, Shadow, Window
 from familiar.loading.augment.pipeline import Change, Move
 
 HALF = ((1.0, 0.0, -0.5), (1.0, 0.0, 9.0), (0.0, 1.0, 9.0))  # the right half lies in shadow

@@ -10,13 +10,14 @@ from familiar.loading.augment.settings import NO_AUGMENTATION
 from familiar.loading.crops import read_table
 from familiar.loading.dataset import FaceDataset
 from familiar.losses import ArcFace, circle_loss
-from familiar.training import trainer
+from familiar.training import loop
+from familiar.training import step as step_module
 from familiar.training.checkpoint import load_state, load_weights
 from familiar.training.data import prepare_data
 from familiar.training.fitting import fit
 from familiar.training.loss_catalog import CLASSIFIERS, LOSSES
 from familiar.training.network import build_network
-from familiar.training.objective import validation_loss
+from familiar.training.objective import Objective, validation_loss
 from familiar.training.run import RunFolder
 from familiar.training.schedule import statistics_momentum
 from familiar.training.step_log import read_steps
@@ -61,13 +62,15 @@ def test_non_finite_loss_keeps_last_good_checkpoint(tmp_path, monkeypatch, corru
         assert all(tensor.isfinite().all() for tensor in safetensors.torch.load_file(path).values())
     assert len(load_state(run.state)["records"]) == 2
     monkeypatch.undo()
-    monkeypatch.setattr(trainer, "draw_curves", lambda *_: None)
+    monkeypatch.setattr(loop, "draw_curves", lambda *_: None)
     assert fit(TINY, cats, run.path, resume=True).epochs == 3
 
 
 @pytest.mark.usefixtures("without_curves")
-def test_non_finite_gradient_in_last_step_is_not_saved(tmp_path, monkeypatch, cats):
+@pytest.mark.parametrize("behind", [0, 1])
+def test_non_finite_gradient_in_last_step_is_not_saved(tmp_path, monkeypatch, cats, behind):
     """No later loss of the epoch would reveal it, and the epoch is not validated."""
+    monkeypatch.setattr(loop, "STEPS_BEHIND", {"cpu": behind})
     calls = []
 
     def corrupt_last_step(objective, loss):
@@ -79,6 +82,28 @@ def test_non_finite_gradient_in_last_step_is_not_saved(tmp_path, monkeypatch, ca
         fit(TINY, cats, tmp_path)
     assert not RunFolder(tmp_path).state.exists()
     assert [step.step for step in read_steps(RunFolder(tmp_path).steps_csv, 2)] == [1, 2], "the step that failed too"
+
+
+@pytest.mark.usefixtures("without_curves")
+def test_non_finite_loss_is_noticed_before_a_checkpoint_within_the_epoch(tmp_path, monkeypatch, cats):
+    """Figures are read a step later, as on a GPU."""
+    monkeypatch.setattr(loop, "STEPS_BEHIND", {"cpu": 1})
+    corrupt_losses(2, monkeypatch, nan_loss)
+    with pytest.raises(TrainingFailed, match="epoch 2, step 1;"):
+        fit(TINY, cats, tmp_path, save_every_steps=1)
+    state = load_state(RunFolder(tmp_path).state)
+    assert (len(state["records"]), state["figures"]["losses"]) == (1, [])
+
+
+@pytest.mark.usefixtures("without_curves")
+def test_figures_read_a_step_later_are_the_same(tmp_path, monkeypatch, cats):
+    fit(TINY, cats, tmp_path / "at once")
+    monkeypatch.setattr(loop, "STEPS_BEHIND", {"cpu": 1})
+    fit(TINY, cats, tmp_path / "later")
+    at_once, later = (RunFolder(tmp_path / name) for name in ("at once", "later"))
+    assert history(later) == history(at_once)
+    for name in ("steps_csv", "last", "embedder"):
+        assert getattr(later, name).read_bytes() == getattr(at_once, name).read_bytes()
 
 
 @pytest.mark.usefixtures("without_curves")
@@ -103,7 +128,7 @@ def scores(accuracy=0.7, negative_similarity=0.1):
 @pytest.mark.usefixtures("without_steps")
 @pytest.mark.parametrize(("patience", "epochs"), small_and_exhaustive((2, 3), (1, 2), (0, 5)))
 def test_patience_stops_run_without_improvement(tmp_path, monkeypatch, patience, epochs, cats):
-    monkeypatch.setattr(trainer, "validate", lambda *_: scores())
+    monkeypatch.setattr(loop, "validate", lambda *_: scores())
     recipe = TINY.with_settings(
         [
             f"budget.patience={patience}",
@@ -122,7 +147,7 @@ def test_patience_stops_run_without_improvement(tmp_path, monkeypatch, patience,
 @pytest.mark.usefixtures("without_steps")
 def test_patience_counts_validations_not_epochs(tmp_path, monkeypatch, cats):
     accuracies = iter([0.6, 0.7, 0.65, 0.9])
-    monkeypatch.setattr(trainer, "validate", lambda *_: scores(next(accuracies)))
+    monkeypatch.setattr(loop, "validate", lambda *_: scores(next(accuracies)))
     recipe = TINY.with_settings(["budget.patience=1", "budget.epochs=20", "sampler.batch_size=32"])
     result = fit(recipe, cats, tmp_path)
     assert (result.epochs, result.best_epoch, result.best_score) == (6, 4, 0.7)
@@ -146,7 +171,7 @@ def test_time_left_is_no_more_than_the_time_budget(tmp_path, cats):
 @pytest.mark.usefixtures("without_steps")
 def test_collapse_raises_training_failed_and_keeps_best(tmp_path, monkeypatch, cats):
     validations = iter([scores(0.7), scores(0.9, negative_similarity=0.9995), scores(0.9, negative_similarity=0.9999)])
-    monkeypatch.setattr(trainer, "validate", lambda *_: next(validations))
+    monkeypatch.setattr(loop, "validate", lambda *_: next(validations))
     recipe = TINY.with_settings(["budget.epochs=5", "validation.every_epochs=1", "sampler.batch_size=32"])
     with pytest.raises(TrainingFailed, match=r"collapsed to one point.*lower optimizer\.lr"):
         fit(recipe, cats, tmp_path)
@@ -158,7 +183,7 @@ def test_collapse_raises_training_failed_and_keeps_best(tmp_path, monkeypatch, c
 @pytest.mark.usefixtures("without_steps")
 @pytest.mark.parametrize("budget", ["budget.epochs=1", "budget.seconds=1e-6"])
 def test_collapse_in_last_epoch_raises_training_failed(tmp_path, monkeypatch, budget, cats):
-    monkeypatch.setattr(trainer, "validate", lambda *_: scores(negative_similarity=0.9999))
+    monkeypatch.setattr(loop, "validate", lambda *_: scores(negative_similarity=0.9999))
     with pytest.raises(TrainingFailed, match="collapsed to one point"):
         fit(TINY.with_settings([budget]), cats, tmp_path)
 
@@ -181,7 +206,7 @@ def test_batch_norm_warmup_continues_after_resume(tmp_path, monkeypatch, cats):
         taken.append(steps_taken)
         return statistics_momentum(steps_taken)
 
-    monkeypatch.setattr(trainer, "statistics_momentum", momentum)
+    monkeypatch.setattr(step_module, "statistics_momentum", momentum)
     with pytest.raises(Interrupted):
         fit(TINY, cats, tmp_path, on_epoch=stop_after(2))
     fit(TINY, cats, tmp_path, resume=True)
@@ -193,12 +218,14 @@ def test_batch_norm_warmup_continues_after_resume(tmp_path, monkeypatch, cats):
 def test_epochs_differ_in_order_and_augmentation(tmp_path, monkeypatch, cats):
     batches = []
 
-    def record_batch(_trainer, batch, _epoch_and_step):
-        batches.append((batch.images.mean((1, 2, 3)).tolist(), batch.labels.tolist()))
-        return 1.0, 1.0, None, len(batch.labels)
+    take_step = loop.take_step
 
-    monkeypatch.setattr(trainer.Trainer, "_train_step", record_batch)
-    monkeypatch.setattr(trainer, "validate", lambda *_: scores())
+    def record_batch(state, batch, step):
+        batches.append((batch.images.mean((1, 2, 3)).tolist(), batch.labels.tolist()))
+        return take_step(state, batch, step)
+
+    monkeypatch.setattr(loop, "take_step", record_batch)
+    monkeypatch.setattr(loop, "validate", lambda *_: scores())
     fit(TINY.with_settings(["budget.epochs=2"]), cats, tmp_path)
     first, second = ([*batches[step][1], *batches[step + 1][1]] for step in (0, 2))
     assert sorted(first) == sorted(second) == sorted([*range(8)] * 4)
@@ -248,7 +275,7 @@ def test_identity_sampler_sets_steps_per_epoch(tmp_path, cats):
 )
 def test_best_by_selects_best_epoch(tmp_path, monkeypatch, cats, best_by, best_epoch, best_score):
     figures = iter([(0.6, 0.7, 0.5), (0.7, 0.8, 0.4), (0.65, 0.9, 0.3)])
-    monkeypatch.setattr(trainer, "validate", lambda *_: ValidationScores(*next(figures), mean_negative_similarity=0.1))
+    monkeypatch.setattr(loop, "validate", lambda *_: ValidationScores(*next(figures), mean_negative_similarity=0.1))
     recipe = TINY.with_settings(
         [
             "budget.epochs=3",
@@ -265,9 +292,9 @@ def test_best_by_selects_best_epoch(tmp_path, monkeypatch, cats, best_by, best_e
 @pytest.mark.parametrize(("seconds", "drawn"), [(0.0, [1, 2, 3, 3]), (1e9, [3])])
 def test_curves_are_drawn_at_intervals_and_at_the_end(tmp_path, monkeypatch, cats, seconds, drawn):
     epochs = []
-    monkeypatch.setattr(trainer, "CURVES_SECONDS", seconds)
-    monkeypatch.setattr(trainer, "draw_curves", lambda _, records: epochs.append(len(records)))
-    monkeypatch.setattr(trainer, "validate", lambda *_: ValidationScores(0.6, 0.7, 0.5, mean_negative_similarity=0.1))
+    monkeypatch.setattr(loop, "CURVES_SECONDS", seconds)
+    monkeypatch.setattr(loop, "draw_curves", lambda _, records: epochs.append(len(records)))
+    monkeypatch.setattr(loop, "validate", lambda *_: ValidationScores(0.6, 0.7, 0.5, mean_negative_similarity=0.1))
     fit(TINY, cats, tmp_path)
     assert epochs == drawn
 
@@ -275,7 +302,7 @@ def test_curves_are_drawn_at_intervals_and_at_the_end(tmp_path, monkeypatch, cat
 @pytest.mark.usefixtures("without_steps")
 def test_curves_are_drawn_when_training_stops_early(tmp_path, monkeypatch, cats):
     epochs = []
-    monkeypatch.setattr(trainer, "draw_curves", lambda _, records: epochs.append(len(records)))
+    monkeypatch.setattr(loop, "draw_curves", lambda _, records: epochs.append(len(records)))
     with pytest.raises(Interrupted):
         fit(TINY, cats, tmp_path, on_epoch=stop_after(1))
     assert epochs == [1]
@@ -323,13 +350,13 @@ def test_only_classifiers_have_no_validation_loss():
 @pytest.mark.usefixtures("without_curves")
 def test_softmax_trains_on_unnormalized_embeddings(tmp_path, cats, monkeypatch):
     lengths = []
-    original = trainer.Objective.forward
+    original = Objective.forward
 
     def record_lengths(objective, embeddings, labels, rows):
         lengths.append(embeddings.detach().norm(dim=1))
         return original(objective, embeddings, labels, rows)
 
-    monkeypatch.setattr(trainer.Objective, "forward", record_lengths)
+    monkeypatch.setattr(Objective, "forward", record_lengths)
     recipe = TINY.with_settings(["loss.name=softmax", "budget.epochs=1"])
     fit(recipe, cats, tmp_path / "raw")
     assert torch.cat(lengths).std() > 0.1

@@ -103,20 +103,15 @@ def warp(rgb_u8: Pixels, origin: Float64[np.ndarray, "2 3"], size_px: int | None
     """
     side: int = rgb_u8.shape[0]
     result_px = size_px or side
+    turn, shift = origin[:, :2] * (side / result_px), origin[:, 2]
+    center, result_center = (np.full(2, (width - 1) / 2) for width in (side, result_px))
     return cv2.warpAffine(
         rgb_u8,
-        matrix_px(origin, side, result_px),
+        np.column_stack([turn, center - turn @ result_center + shift * side]),
         (result_px, result_px),
         flags=cv2.INTER_LINEAR | cv2.WARP_INVERSE_MAP,
         borderMode=cv2.BORDER_REFLECT_101,
     )
-
-
-def matrix_px(origin: Float64[np.ndarray, "2 3"], side: int, size_px: int) -> Float64[np.ndarray, "2 3"]:
-    """Convert a map of `warp` to one from the (column, row) of a result of `size_px` to that of a crop of `side`."""
-    turn, shift = origin[:, :2] * (side / size_px), origin[:, 2]
-    center, result_center = (np.full(2, (width - 1) / 2) for width in (side, size_px))
-    return np.column_stack([turn, center - turn @ result_center + shift * side])
 
 
 def jitter(rgb_u8: Pixels, factors: Jitter) -> Pixels:
@@ -203,14 +198,9 @@ def downscale(rgb_u8: Pixels, share: float) -> Pixels:
     In inference, `resize_crop` enlarges a small photo to the network's size in the same way.
     """
     side = rgb_u8.shape[0]
-    small = low_side(side, share)
+    small = max(1, round(side * share))
     low = cv2.resize(rgb_u8, (small, small), interpolation=cv2.INTER_AREA)
     return cv2.resize(low, (side, side), interpolation=cv2.INTER_LINEAR)
-
-
-def low_side(side: int, share: float) -> int:
-    """Return the reduced side of `downscale` in pixels."""
-    return max(1, round(side * share))
 
 
 def cast_shadow(rgb_u8: Pixels, shadow: Shadow) -> Pixels:
