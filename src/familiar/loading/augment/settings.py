@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import dataclass, fields, replace
+from typing import Any
 
 from familiar.core.settings import Checked, setting
 
@@ -143,7 +144,8 @@ class Augmentation(Checked):
 
 
 PROBABILITIES = tuple(declared.name for declared in fields(Augmentation) if declared.name.endswith("_p"))
-NO_AUGMENTATION = Augmentation(**dict.fromkeys(PROBABILITIES, 0.0))
+_NEVER: dict[str, Any] = dict.fromkeys(PROBABILITIES, 0.0)
+NO_AUGMENTATION = Augmentation(**_NEVER)
 
 # The circle-loss project's list for faces at 112 px (`recipes.circle`). Its random crop is taken from the whole photo,
 # resized to 128 px: `input.train_on_whole`.
