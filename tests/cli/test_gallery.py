@@ -297,7 +297,10 @@ def test_interactive_review_opens_the_page_of_questions_or_prints_its_address(
         return browser
 
     monkeypatch.setattr("webbrowser.get", find)
-    monkeypatch.setattr("uvicorn.Server.run", lambda *_: None)  # as after Ctrl+C at once
+    async def end(*_: object) -> None:
+        """As after Ctrl+C at once."""
+
+    monkeypatch.setattr("uvicorn.Server.serve", end)
     result = familiar("gallery", "review", clustered, "--interactive")
     assert re.search(rf": {verb} http://127\.0\.0\.1:\d+/questions in a browser; Ctrl\+C ends\n", result.err)
     assert familiar("gallery", "review", clustered, "--interactive", "--json").code == 2

@@ -116,6 +116,7 @@ def run_server(
     async def run() -> None:
         stopping = None if service is None else asyncio.ensure_future(_stop_jobs_first(server, service))
         await server.serve([listening])
+        server.should_exit = True  # whatever ended it
         if stopping is not None:
             await stopping
 
