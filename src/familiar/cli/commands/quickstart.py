@@ -83,8 +83,8 @@ def quickstart(output: Path, as_json: bool) -> None:
     click.echo(
         f"{album['photos']} photos of {album['cats']} cats: {album['identities']} clusters, "
         f"{album['unassigned']} photos unassigned\n"
-        "the cluster of album/01.png is named Tom now; "
-        f"tom_3.png, which is not in the album, shows {album['shown']}"
+        f"the cluster of {album['named']} is named Tom now; "
+        f"tom_3.png, which shows Tom and is not in the album, is taken for {album['shown']}"
     )
     click.echo("\n5/5  how good is it?")
     print_metrics(results)
@@ -110,7 +110,7 @@ now with your own photos, one folder per individual:
 
 
 def _album(output: Path, source: "SyntheticSource", embedder: "Embedder") -> dict[str, Any]:
-    """Enroll some of the cats, cluster them, name the first photo's cluster, and search for that cat.
+    """Enroll some of the cats, cluster them, name a cluster of the first cat, and search for that cat.
 
     Each cat's last photo is not enrolled; the first cat's is the query.
     """
@@ -127,11 +127,15 @@ def _album(output: Path, source: "SyntheticSource", embedder: "Embedder") -> dic
     with Gallery.create(output / "gallery", embedder) as gallery:
         gallery.enroll(album)
         clusters = gallery.cluster()
-        (first,) = gallery.search(album / "01.png", k=1)
-        if first.identity is None:
-            gallery.split([first.face], "Tom")
+        photos_of_tom = [f"{number:02}.png" for number in range(1, len(shuffled) + 1, len(cats))]
+        faces = [gallery.search(album / name, k=1)[0] for name in photos_of_tom]
+        named, face = next(
+            (pair for pair in zip(photos_of_tom, faces, strict=True) if pair[1].identity), (photos_of_tom[0], faces[0])
+        )
+        if face.identity is None:
+            gallery.split([face.face], "Tom")
         else:
-            gallery.name(first.identity, "Tom")
+            gallery.name(face.identity, "Tom")
         (nearest,) = gallery.identify(new, k=1)
     shown = (nearest.name or f"#{nearest.identity}") if nearest.known else "no known cat"
     return {
@@ -139,5 +143,6 @@ def _album(output: Path, source: "SyntheticSource", embedder: "Embedder") -> dic
         "cats": len(cats),
         "identities": clusters.identities,
         "unassigned": clusters.unassigned,
+        "named": f"{album.name}/{named}",
         "shown": shown,
     }
