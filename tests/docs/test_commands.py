@@ -40,6 +40,7 @@ PAGES = {  # page: how many of its commands are run
     "docs/how-to/back-up-an-album.md": 6,
     "docs/how-to/choose-a-model.md": 10,
     "docs/how-to/coming-from-other-libraries.md": 4,
+    "docs/how-to/deploy.md": 1,
     "docs/how-to/embed-on-several-machines.md": 4,
     "docs/how-to/evaluate-honestly.md": 3,
     "docs/how-to/find-a-lost-pet.md": 11,
@@ -151,7 +152,7 @@ def test_commands_run(page: str, folder: Path, runs: Path):
             shutil.copytree(runs / "runs" / name, folder / "runs" / name)
     if "old.onnx" in " ".join(lines):
         shutil.copy(runs / "runs" / "mine" / "model.onnx", folder / "old.onnx")
-    if page.endswith(("serve.md", "back-up-an-album.md", "my-first-album.md")):
+    if page.endswith(("serve.md", "deploy.md", "back-up-an-album.md", "my-first-album.md")):
         run("familiar gallery enroll album photos --model pet-nano")
     if page.endswith("my-first-album.md"):
         run("familiar gallery cluster album")
