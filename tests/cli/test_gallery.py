@@ -297,6 +297,7 @@ def test_interactive_review_opens_the_page_of_questions_or_prints_its_address(
         return browser
 
     monkeypatch.setattr("webbrowser.get", find)
+
     async def end(*_: object) -> None:
         """As after Ctrl+C at once."""
 
