@@ -10,7 +10,7 @@ from jaxtyping import Float32, Float64, Int64
 from familiar.core.calibration import Calibration
 from familiar.core.gallery_types import SpeciesClustering
 from familiar.gallery.same.assignments import load_assignments
-from familiar.gallery.same.constraints import are_together, burst_pairs, gallery_photo_pairs
+from familiar.gallery.same.constraints import are_together, burst_pairs, gallery_burst_pairs, gallery_photo_pairs
 from familiar.gallery.same.learning import learn, learned_rows
 from familiar.gallery.store.face_table import EmbeddingTable
 from familiar.gallery.store.store import Store
@@ -58,12 +58,12 @@ class Album:
             compared[is_species, columns] = comparison.apply(self.embeddings(number, is_species))
         return compared
 
-    @property
+    @cached_property
     def thresholds(self) -> Float64[np.ndarray, " n"]:
         """Of each face: similarity from which it is clustered with another of its species."""
         return np.array([each.threshold for each in self.comparisons])[self.species]
 
-    @property
+    @cached_property
     def uncertainties(self) -> Float64[np.ndarray, " n"]:
         """Of each face: standard deviation of the best threshold."""
         return np.array([each.uncertainty for each in self.comparisons])[self.species]
@@ -99,34 +99,39 @@ def similar_bursts(store: Store, album: Album) -> Int64[np.ndarray, "p 2"]:
     Nearly all show one individual; of those that do not, most are less similar than `BURST_UNCERTAINTIES` below the
     threshold (docs/benchmarks/layers.md).
     """
-    with store.read() as repository:
-        pairs = burst_pairs(album.faces.photo_ids, repository.photos.times())
+    pairs = gallery_burst_pairs(store, album.faces)
     first, second = pairs.T
     floor = album.thresholds[first] - BURST_UNCERTAINTIES * album.uncertainties[first]
     similar = np.einsum("pd,pd->p", album.rows[first], album.rows[second]) >= floor
     return pairs[similar & (album.species[first] == album.species[second])]
 
 
-def comparison_of_part(store: Store, part: int = 0, length: int | None = None) -> Comparison:
+def comparison_of_part(store: Store, faces: EmbeddingTable, part: int) -> Comparison:
     """Return how a query is compared with the faces of a part of the space: as they are, by the model's calibration.
 
     Args:
         store: the gallery.
+        faces: those that it is compared with, with embeddings of its length.
         part: number of the bundle, if the model has several.
-        length: of the embeddings (None: the whole).
     """
-    space = store.space
-    return Comparison(space.calibration_at(length or space.embedding_dim, part), len(store.faces().ids))
+    return Comparison(store.space.calibration_at(faces.embeddings.shape[1], part), len(faces.ids))
 
 
 def species_clusterings(store: Store) -> tuple[SpeciesClustering, ...]:
-    """Describe how the faces of each species are clustered, and how well pairs of known identity agree with it."""
+    """Describe how the faces of each species are clustered, and how well pairs of known identity agree with it.
+
+    Cached until the gallery changes.
+    """
+    with store.read():
+        return store.cached("species clusterings", store.revision, lambda: _describe(store))
+
+
+def _describe(store: Store) -> tuple[SpeciesClustering, ...]:
     with store.read() as repository:
         album, identity, times = load_album(store), load_assignments(store).identity, repository.photos.times()
         pairs = gallery_photo_pairs(store, album.faces)
         different = pairs[~are_together(pairs, identity)]  # unless the user said otherwise
-        learned = identity[learned_rows(store)]
-        learned_species = album.species[learned_rows(store)]
+        learned = learned_rows(store)
     clusterings: list[SpeciesClustering] = []
     for number, (name, comparison, gain) in enumerate(zip(album.names, album.comparisons, album.gains, strict=True)):
         rows = np.flatnonzero(album.species == number)
@@ -144,7 +149,7 @@ def species_clusterings(store: Store) -> tuple[SpeciesClustering, ...]:
                 _count_matches(album, in_one_photo),
                 len(in_bursts),
                 _count_matches(album, in_bursts),
-                0 if gain is None else len(np.unique(learned[learned_species == number])),
+                0 if gain is None else len(np.unique(identity[learned[album.species[learned] == number]])),
                 None if gain is None else gain.after - gain.before,
                 comparison.sentence,
             )

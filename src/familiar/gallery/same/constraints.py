@@ -141,6 +141,16 @@ def gallery_photo_pairs(store: Store, faces: EmbeddingTable) -> Int64[np.ndarray
     return store.cached("pairs in one photo", faces.revision, lambda: same_photo_pairs(faces.photo_ids))
 
 
+def gallery_burst_pairs(store: Store, faces: EmbeddingTable) -> Int64[np.ndarray, "p 2"]:
+    """List a gallery's `burst_pairs`; cached until its faces change."""
+
+    def compute() -> Int64[np.ndarray, "p 2"]:
+        with store.read() as repository:
+            return burst_pairs(faces.photo_ids, repository.photos.times())
+
+    return store.cached("pairs in bursts", faces.revision, compute)
+
+
 def are_together(pairs: Int64[np.ndarray, "p 2"], identity: Int64[np.ndarray, " n"]) -> Bool[np.ndarray, " p"]:
     """Tell of each pair of rows whether both are in the same identity, and not both unassigned."""
     first, second = identity[pairs].T

@@ -99,7 +99,7 @@ def search_identities(
         faces = store.faces_at(len(query))
         part, query = faces.part_of_query(query), faces.center_query(query)
         names, templates = load_assignments(store).names, _templates(store, faces, part, only)
-        comparison = comparison_of_part(store, part, len(query))
+        comparison = comparison_of_part(store, faces, part)
     if not len(templates.numbers):
         return []
     mean = (templates.sums @ query) / np.maximum(templates.norms, np.finfo(np.float32).tiny)
@@ -156,7 +156,7 @@ def verify(store: Store, query: Float32[np.ndarray, " d"], identity: int) -> Ver
     with store.read():
         faces, rows = store.faces_at(len(query)), load_assignments(store).rows_of_identity(identity)
         part, query = faces.part_of_query(query), faces.center_query(query)
-        model = comparison_of_part(store, part, len(query)).calibration
+        model = comparison_of_part(store, faces, part).calibration
     if not len(rows):
         raise FamiliarError(f"{store.folder}: #{identity} has no face to compare with")
     is_comparable = faces.parts[rows] == part
@@ -179,7 +179,7 @@ def verify_pair(
     first, second = (embedding_prefix(each[None], length)[0] for each in (first, second))
     with store.read():
         faces = store.faces_at(length)
-        comparison = comparison_of_part(store, faces.part_of_query(first), length)
+        comparison = comparison_of_part(store, faces, faces.part_of_query(first))
     return verify_embeddings(faces.center_query(first), faces.center_query(second), comparison.calibration)
 
 
@@ -206,7 +206,7 @@ def _hits(
     if not len(rows):
         return []
     ids = faces.ids[rows].tolist()
-    comparison = comparison_of_part(store, int(faces.parts[rows[0]]), faces.embeddings.shape[1])
+    comparison = comparison_of_part(store, faces, int(faces.parts[rows[0]]))
     with store.read() as repository:
         individuals = repository.assignments.estimated_identities()
         row_of_face = {row.face: row for row in repository.faces.rows(ids)}
