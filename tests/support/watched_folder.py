@@ -75,10 +75,11 @@ class WatchedFolder:
         return path
 
     def draw(self, name: str, *colors: str, shade: int = 0) -> Path:
-        """Save a drawn photo."""
+        """Save a drawn photo, which is whole when it comes into the folder: a half-written file is noted."""
         path = self.photos / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        return self.touch(draw_photo(path, *colors, shade=shade))
+        drawn = draw_photo(self.photos.parent / path.name, *colors, shade=shade)
+        return self.touch(drawn.replace(path))
 
     def write(self, name: str, content: bytes) -> Path:
         """Save a file."""
