@@ -1,23 +1,34 @@
-"""Reproduce published works: train, evaluate, and write a section of docs/benchmarks/reproductions.md for each.
+"""Reproduce published works: train, evaluate, and write the tables of each.
 
     reproduce.py PHOTOS RUNS --row NAME [--row NAME ...]
 
-PHOTOS contains lfw_112, cats23_gpriamo, dogs29_stdove, pandas31_faces, holstein2025_cows, orl_faces, mnist and weights;
-trainings are written to RUNS. Finished trainings and evaluations are not repeated, and interrupted ones are resumed, so
-the command can be stopped at any time and repeated. A finished section is written to that page and its
-pictures to docs/reproductions, and both are committed (unless --no-commit).
+PHOTOS contains lfw_112, cats23_gpriamo, dogs29_stdove, pandas31_faces, holstein2025_cows, mnist and weights; trainings
+are written to RUNS, tables to RUNS/tables, pictures to docs/reproductions. Finished trainings and evaluations are not
+repeated, and interrupted ones are resumed, so the command can be stopped at any time and repeated.
 """
 
 import argparse
 import importlib.metadata
-import re
 import subprocess
-import sys
 from datetime import date
 from pathlib import Path
 
 import torch
-from papers import best, circle, digits, facenet, harmonic, ladder, losses, pets, published_pets, tradeoffs
+from papers import (
+    circle,
+    digits,
+    facenet,
+    harmonic,
+    ladder,
+    losses,
+    pets,
+    prefixes,
+    published_pets,
+    published_variants,
+    tradeoffs,
+    upgrade,
+    view2,
+)
 from papers.bench import Bench
 from papers.history import read_history
 
@@ -25,7 +36,6 @@ from familiar.core.cpu import available_cores
 from familiar.core.files import write_atomically
 
 PROJECT = Path(__file__).resolve().parent.parent
-RESULTS = PROJECT / "docs" / "benchmarks" / "reproductions.md"
 PICTURES = PROJECT / "docs" / "reproductions"
 VERSIONS = ("torch", "timm", "onnxruntime", "numpy")
 SECTIONS = {
@@ -34,10 +44,13 @@ SECTIONS = {
     "facenet": facenet,
     "losses": losses,
     "harmonic": harmonic,
+    "prefixes": prefixes,
+    "upgrade": upgrade,
     "pets": pets,
     "published-pets": published_pets,
+    "published-variants": published_variants,
     "tradeoffs": tradeoffs,
-    "best": best,
+    "view2": view2,
     "ladder": ladder,
 }
 
@@ -48,39 +61,20 @@ def main() -> None:
     parser.add_argument("runs", type=Path, help="folder of trainings")
     parser.add_argument("--row", action="append", required=True, choices=list(SECTIONS), help="a section to reproduce")
     parser.add_argument("--jobs", type=int, default=available_cores(), help="trainings in parallel")
-    parser.add_argument("--no-commit", action="store_true", help="do not commit the section and its pictures")
     options = parser.parse_args()
-    if not options.no_commit and git("status", "--porcelain", str(RESULTS)):
-        sys.exit(f"{RESULTS.name} has uncommitted changes; commit them first, or use --no-commit")
+    commit = git("describe", "--always", "--dirty", "--exclude=*")
     for name in options.row:
         section = SECTIONS[name]
-        commit = git("describe", "--always", "--dirty", "--exclude=*")
         bench = Bench(options.photos.resolve(), options.runs.resolve(), PICTURES, options.jobs, commit=commit)
-        body = section.measure(bench)
-        publish(name, section.TITLE, f"{_provenance(name, bench)}\n\n{body}")
-        if not options.no_commit:
-            commit_section(name, section.TITLE)
-
-
-def publish(name: str, title: str, text: str) -> None:
-    """Write a section of docs/benchmarks/reproductions.md, in place of its earlier version or at the end."""
-    section = f"<!-- reproduce.py: {name} -->\n## {title}\n\n{text.strip()}\n<!-- end of {name} -->\n"
-    page = RESULTS.read_text(encoding="utf-8")
-    earlier = re.compile(rf"<!-- reproduce\.py: {name} -->.*?<!-- end of {name} -->\n", re.DOTALL)
-    page = earlier.sub(lambda _: section, page) if earlier.search(page) else f"{page.rstrip()}\n\n{section}"
-    write_atomically(RESULTS, page.encode())
-
-
-def commit_section(name: str, title: str) -> None:
-    made = [str(RESULTS), *map(str, PICTURES.glob(f"{name}-*.png"))]
-    git("add", *made)
-    git("commit", "--message", f"Measured: {title}", "--only", *made)
+        text = f"# {section.TITLE}\n\n{section.measure(bench)}\n\n{_provenance(name, bench)}\n"
+        file = bench.runs / "tables" / f"{name}.md"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(file, text.encode())
+        print(text)
 
 
 def git(*arguments: str) -> str:
-    done = subprocess.run(["git", "-C", str(PROJECT), *arguments], capture_output=True, text=True, check=False)
-    if done.returncode:
-        sys.exit(f"git {arguments[0]}: {(done.stderr or done.stdout).strip()}")
+    done = subprocess.run(["git", "-C", str(PROJECT), *arguments], capture_output=True, text=True, check=True)
     return done.stdout.strip()
 
 

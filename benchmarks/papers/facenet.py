@@ -7,10 +7,9 @@ from familiar.training.recipe import Recipe
 from familiar.training.validation import COLLAPSED_SIMILARITY
 from papers.bench import Bench, Training
 from papers.figures import figure, number, paired, table
-from papers.history import History, describe_photos, draw_over_photos, line_style, read_history
+from papers.history import History, describe_photos, draw_over_photos, read_history
 from papers.plots import legend_above, panels, save
 from papers.shared import DEV_TEST, DEV_TRAIN, PEOPLE
-from papers.spread import Spread, spread_of
 
 TITLE = "FaceNet: triplet mining and batch size"
 BATCH_128 = ("sampler.identities=32", "sampler.photos=4", "sampler.chunk_size=0", "budget.epochs=14")
@@ -28,7 +27,16 @@ VARIANTS = {
         "budget.epochs=13",
     ),
     "semi-hard, 1,800": ("loss.name=semi_hard", *BATCH_1800),
+    "batch-all over all, 128": ("loss.name=batch_all", "loss.reduction=all", *BATCH_128),
+    "batch-hard, 128": ("loss.name=batch_hard", *BATCH_128),
+    **{
+        f"{name}, from zero": (f"loss.name={name}", "optimizer.accumulator=0", *BATCH_128)
+        for name in ("semi_hard", "batch_hard", "hard_negative")
+    },
 }
+OFFLINE = "offline, 128"
+TRAINED = f"{OFFLINE}, trained"  # offline mining that begins with the network of the first row
+VARIANTS[TRAINED] = (*VARIANTS[OFFLINE], "model.initial_weights=RUNS/facenet/semi-hard-128")
 TRAININGS = {
     name: Training(
         f"facenet/{name.replace(', ', '-').replace(' ', '-').replace('1,800', '1800')}",
@@ -47,15 +55,14 @@ PATHS = (
     "verification.best_accuracy",
     "verification.at_bundle_thresholds.balanced.accuracy",
 )
-_MIN_SHARE = 1e-7  # smaller shares are rounding errors
 
 
 def measure(bench: Bench) -> str:
-    bench.train(TRAININGS.values(), (DEV_TEST,), may_fail=True)
+    first = [training for name, training in TRAININGS.items() if name != TRAINED]
+    bench.train(first, (DEV_TEST,), may_fail=True)
+    bench.train([TRAININGS[TRAINED]], (DEV_TEST,), may_fail=True)
     histories = {name: read_history(bench.run(training)) for name, training in TRAININGS.items()}
-    spreads = {name: spread_of(bench, training) for name, training in TRAININGS.items()}
-    draw_training(bench, histories)
-    draw_spread(bench, histories, spreads)
+    draw_training(bench, dict(list(histories.items())[:5]))
     photos = describe_photos(bench.run(TRAININGS[REFERENCE]))
     return "\n\n".join(
         [
@@ -64,14 +71,8 @@ def measure(bench: Bench) -> str:
             "of 120 (gradient caching). The best accuracy uses a threshold chosen on the test pairs; the bundle's own "
             f"threshold was fitted in validation. The last column is the difference in ROC AUC from {REFERENCE}, bold "
             "if the interval excludes zero; there is one seed, so variation over seeds is not included. Minutes are "
-            "training time only.",
+            "training time only; active is the share of triplets with a loss above zero, first epoch to last.",
             results(bench, histories),
-            "Distribution of the embeddings. Negative cosine is the mean cosine of pairs of different people in the "
-            "last validation, and among DevTest's photos with the weights of the last epoch; 1 would be a collapse. "
-            "Active is the share of a batch's triplets with a loss above zero, first epoch to last (offline, batches "
-            "contain only mined triplets). The norm is that of embeddings before normalization. The effective "
-            "dimension, at most 128, is (sum of the covariance's eigenvalues)^2 / (sum of their squares).",
-            spread_table(histories, spreads),
             worst_of_hard_negatives(histories),
             *(f"{name} ended early: {reason}" for name, reason in failures(bench).items()),
         ]
@@ -84,7 +85,8 @@ def results(bench: Bench, histories: Mapping[str, History]) -> str:
     for name, training in TRAININGS.items():
         shown = histories[name].photos
         steps = round(shown / photos_per_step(bench.run(training).recipe()))
-        trained = [f"{steps:,}", f"{shown:,}", f"{histories[name].seconds / 60:.1f}"]
+        active = " to ".join(first_to_last(histories[name], "active_triplets"))
+        trained = [f"{steps:,}", f"{shown:,}", f"{histories[name].seconds / 60:.1f}", active]
         if name in failed:
             rows.append([name, *["ended early", "-", "-"], *trained, "-"])
             continue
@@ -96,28 +98,7 @@ def results(bench: Bench, histories: Mapping[str, History]) -> str:
     return table(
         [
             *("triplets, batch", "ROC AUC", "best accuracy", "at its own threshold", "steps", "photos shown"),
-            *("minutes", "ROC AUC, difference"),
-        ],
-        rows,
-    )
-
-
-def spread_table(histories: Mapping[str, History], spreads: Mapping[str, Spread | None]) -> str:
-    rows = [
-        [
-            name,
-            first_to_last(histories[name], "stranger_similarity")[-1],
-            number(spread.stranger_similarity if spread else None),
-            " to ".join(first_to_last(histories[name], "active_triplets")),
-            f"{spread.norm_mean:.2f} ± {spread.norm_std:.2f}" if spread else "-",
-            f"{spread.effective_dimension:.1f}" if spread else "-",
-        ]
-        for name, spread in spreads.items()
-    ]
-    return table(
-        [
-            *("triplets, batch", "negative cosine, validation", "negative cosine, DevTest", "active"),
-            *("norm, mean ± standard deviation", "effective dimension"),
+            *("minutes", "active", "ROC AUC, difference"),
         ],
         rows,
     )
@@ -166,18 +147,3 @@ def draw_training(bench: Bench, histories: Mapping[str, History]) -> None:
     active.set_ylim(bottom=0)
     legend_above(picture, auc, 3)
     save(picture, bench.pictures / "facenet-training.png")
-
-
-def draw_spread(bench: Bench, histories: Mapping[str, History], spreads: Mapping[str, Spread | None]) -> None:
-    picture, (similarities, variances) = panels(2, 4.6)
-    draw_over_photos(similarities, histories, "stranger_similarity")
-    similarities.set_title("mean cosine of negatives (1: collapse)", color=LIGHT.ink, fontsize=TEXT_PT)
-    similarities.set_xlabel("photos shown", color=LIGHT.ink, fontsize=TEXT_PT)
-    for index, spread in enumerate(spreads.values()):
-        if spread is not None:
-            shares = [share for share in spread.variances if share > _MIN_SHARE]
-            variances.semilogy(range(1, len(shares) + 1), shares, markevery=16, **line_style(index))
-    variances.set_title("share of the variance, DevTest", color=LIGHT.ink, fontsize=TEXT_PT)
-    variances.set_xlabel("direction, by decreasing variance", color=LIGHT.ink, fontsize=TEXT_PT)
-    legend_above(picture, similarities, 3)
-    save(picture, bench.pictures / "facenet-spread.png")

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from functools import partial
-from pathlib import Path
 
 import numpy as np
 
@@ -148,24 +147,26 @@ def _cuts(bench: Bench, runs: list[Training], lengths: Sequence[int]) -> dict[in
 
 def _ways(bench: Bench, seed: int) -> dict[str, dict[str, Results]]:
     """Evaluate new queries in an old gallery, on both sets; cached in RUNS."""
-    old, new_alone, new_compatible, new_longer = (
-        bench.run(run) for run in (OLD, NEW_ALONE[seed], compatible(bench, seed), longer(bench, seed))
-    )
-
-    def search_across(root: Path, listed: str | None) -> dict[str, Results]:
-        identities = tuple(sorted(read_identity_list(root / listed))) if listed else None
-        queries = DataSpec((str(root),), identities).read().with_min_photos(2)
-        shown = new_alone.data_spec().read().select_identities(new_alone.split().train)
-        known = shown.with_min_photos(new_alone.recipe().split.min_photos)
-        return across(old.bundle, new_alone.bundle, new_compatible.bundle, new_longer.bundle, known, queries)
-
+    new = (NEW_ALONE[seed], compatible(bench, seed), longer(bench, seed))
     return {
-        name: cached(
-            bench.runs / "harmonic" / f"across-{name}-{seed}.json",
-            partial(search_across, bench.photos / folder, listed),
-        )
-        for name, (folder, listed) in GALLERIES.items()
+        name: cached(bench.runs / "harmonic" / f"across-{name}-{seed}.json", partial(new_in_old, bench, *new, name))
+        for name in GALLERIES
     }
+
+
+def new_in_old(
+    bench: Bench, alone: Training, compatible: Training, longer: Training, gallery: str
+) -> dict[str, Results]:
+    """Evaluate queries of new networks in the old one's gallery, of people or of cats."""
+    folder, listed = GALLERIES[gallery]
+    root = bench.photos / folder
+    identities = tuple(sorted(read_identity_list(root / listed))) if listed else None
+    queries = DataSpec((str(root),), identities).read().with_min_photos(2)
+    run = bench.run(alone)
+    known = run.data_spec().read().select_identities(run.split().train)
+    known = known.with_min_photos(run.recipe().split.min_photos)
+    bundles = (bench.run(each).bundle for each in (OLD, alone, compatible, longer))
+    return across(*bundles, known, queries)
 
 
 def _on_prefixes(cuts: Cuts) -> list[str]:

@@ -4,7 +4,6 @@ import csv
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import Any
 
 from matplotlib.axes import Axes
 
@@ -68,15 +67,12 @@ def draw_over_photos(axes: Axes, histories: Mapping[str, History], figure: str) 
             [photos for photos, _ in known],
             [value for _, value in known],
             label=name,
-            **line_style(index),
+            color=LIGHT.series[index],
+            marker=_MARKS[index],
+            markersize=5,
         )
     axes.set_xlim(left=0)
     axes.xaxis.set_major_formatter(lambda photos, _: f"{photos / 1000:.0f}k" if photos else "0")
-
-
-def line_style(index: int) -> dict[str, Any]:
-    """Return color and marker of the run with this index."""
-    return {"color": LIGHT.series[index], "marker": _MARKS[index], "markersize": 5}
 
 
 def _photos(epoch: Mapping[str, float | None]) -> int:

@@ -21,10 +21,9 @@ from familiar.metrics.bootstrap import mean_replicates, verification_replicates
 from familiar.metrics.retrieval import rank_queries
 from familiar.metrics.roc import roc_counts
 from familiar.metrics.verification import best_accuracy, roc_auc
-from papers import best
 from papers.bench import Bench, Training, cached, require_success
 from papers.figures import Results, number, over_seeds, paired, table
-from papers.shared import DEV_TRAIN, PEOPLE, PRETRAINED, at_px, for_epochs
+from papers.shared import DEV_TRAIN, GENTLE, PEOPLE, PRETRAINED, at_px, for_epochs
 from papers.speed import speeds
 from papers.vectors import results_of
 
@@ -54,7 +53,22 @@ AWARE = (
     "optimizer.backbone_lr=1e-4",
     "optimizer.warmup_epochs=0",
 )
-PEOPLE_SETTINGS = (*best.SETTINGS, *at_px(112), "split.test=0")
+COMPILED = ("--compile", "--max-photos", "20")
+PEOPLE_SETTINGS = (
+    *PRETRAINED,
+    *GENTLE,
+    *at_px(112),
+    "model.dropout=0.2",
+    "loss.label_smoothing=0",
+    "loss.margin_rad=0 to 0.3 over 0.334",
+    "optimizer.lr=1e-3",
+    "optimizer.backbone_lr=2e-4",
+    "optimizer.warmup_epochs=1",
+    "split.min_photos=2",
+    "split.validation=0.04",
+    "split.test=0",
+    "validation.best_by=auc",
+)
 # A cat has only sixteen photos: the pet embedder's whole augmentation, and a smaller margin.
 PETS_SETTINGS = (
     *PRETRAINED,
@@ -72,7 +86,7 @@ PETS_SETTINGS = (
 
 def people(bench: Bench, kind: str) -> Training:
     """Define a training on DevTrain's people; "nano" is also distilled from "teacher"."""
-    settings, options = (*PEOPLE_SETTINGS, *for_epochs(40, 4)), (*DEV_TRAIN, *best.COMPILED)
+    settings, options = (*PEOPLE_SETTINGS, *for_epochs(40, 4)), (*DEV_TRAIN, *COMPILED)
     teacher = Training("ladder/people-teacher", "pet-mobile", PEOPLE, settings, options)
     run = bench.run(teacher)
     match kind:
@@ -81,7 +95,7 @@ def people(bench: Bench, kind: str) -> Training:
             return replace(teacher, name="ladder/people-nano", settings=distilled)
         case "aware":
             finetuned = (*AWARE, *for_epochs(3), "loss.margin_rad=0.3", f"model.initial_weights={run.path}")
-            uncompiled = (*DEV_TRAIN, *best.COMPILED[1:])
+            uncompiled = (*DEV_TRAIN, *COMPILED[1:])
             return replace(teacher, name="ladder/people-aware", settings=(*settings, *finetuned), options=uncompiled)
         case _:
             return teacher

@@ -1,16 +1,13 @@
-"""The mobile pet embedder: backbones, heads, augmentation, one model or one per species, test-time augmentation."""
+"""The mobile pet embedder: backbones, heads, augmentation, drawn pets."""
 
 from papers.bench import Bench, Evaluation, Training
 from papers.pets_tables import (
     augmentation_table,
     backbone_table,
-    draw_augmentations,
     draw_backbones,
     draw_robustness,
     full_table,
     head_table,
-    joint_table,
-    tta_table,
 )
 from papers.shared import ANIMALS, CATS, GENTLE, HEADLINES, NO_LEAKS, PRETRAINED, at_px, for_epochs
 
@@ -106,22 +103,7 @@ DRAWN_TEST = Evaluation(
     ("synthetic:cats:200x5:seed=99",),
     (*HEADLINES, *NO_LEAKS),
 )
-# One model for both species, or one each; the same number of photos shown.
 DRAWN_EACH = {"cats": "synthetic:cats:600x6", "dogs": "synthetic:dogs:600x6"}
-SPECIES = {
-    "joint": pets("species-joint", *FROM_RANDOM, *GENTLE, *AT_64, data=tuple(DRAWN_EACH.values())),
-    **{
-        species: pets(
-            f"species-{species}",
-            *FROM_RANDOM,
-            *GENTLE,
-            *AT_64,
-            *for_epochs(8),
-            data=(drawn,),
-        )
-        for species, drawn in DRAWN_EACH.items()
-    },
-}
 FULL = pets(
     "full",
     *FROM_IMAGENET,
@@ -130,14 +112,6 @@ FULL = pets(
     *for_epochs(3),
     data=(*ANIMALS, *DRAWN_EACH.values()),
 )
-UNSEEN_DRAWN = [
-    Evaluation(
-        f"drawn-{species}",
-        (f"synthetic:{species}:200x5:seed=99",),
-        (*HEADLINES, *NO_LEAKS),
-    )
-    for species in DRAWN_EACH
-]
 FULL_DRAWN = [
     Evaluation(f"full-{species}", (f"synthetic:{species}:5000x2:seed=98",), ("--leaks", "skip"))
     for species in DRAWN_EACH
@@ -145,17 +119,15 @@ FULL_DRAWN = [
 ROBUST_CATS = Evaluation(
     "cats",
     CATS.data,
-    (*CATS.options, "--suite", "robustness", "--suite", "tta"),
+    (*CATS.options, "--suite", "robustness"),
 )
 
 
 def measure(bench: Bench) -> str:
     bench.train([*BACKBONES.values(), PRETRAINED_BACKBONE, *HEADS.values()], (CATS, DRAWN_TEST))
     bench.train([*AUGMENTATIONS.values(), *AUGMENTATIONS_AT_224.values()], (ROBUST_CATS,))
-    bench.train(SPECIES.values(), UNSEEN_DRAWN)
     bench.train([FULL], [*FULL_DRAWN, CATS])
     draw_backbones(bench, BACKBONES, PRETRAINED_BACKBONE)
-    draw_augmentations(bench, AUGMENTATIONS)
     draw_robustness(bench, AUGMENTATIONS)
     return "\n\n".join(
         [
@@ -165,8 +137,6 @@ def measure(bench: Bench) -> str:
             head_table(bench, HEADS),
             augmentation_table(bench, AUGMENTATIONS, 64),
             augmentation_table(bench, AUGMENTATIONS_AT_224, 224),
-            tta_table(bench, AUGMENTATIONS),
-            joint_table(bench, SPECIES),
             full_table(bench, FULL),
         ]
     )

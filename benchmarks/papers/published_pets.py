@@ -40,12 +40,12 @@ def identities_of(bench: Bench, species: str, fold: int) -> list[str]:
     return sorted(path.name for path in folder.iterdir() if path.is_dir())[fold::FOLDS]
 
 
-def in_folds(bench: Bench, kind: str, fold: int) -> Training:
-    """Define a training on the other folds' identities."""
+def in_folds(bench: Bench, kind: str, fold: int, variant: str = "", *changed: str) -> Training:
+    """Define a training on the other folds' identities, with some settings of the recipe changed."""
     held_out = ",".join(name for species in TRAINED_ON[kind] for name in identities_of(bench, species, fold))
-    settings = (*PRETRAINED, AT_THE_END, f"split.validate={held_out}")
+    settings = (*PRETRAINED, AT_THE_END, f"split.validate={held_out}", *changed)
     data = tuple(FOLDERS[species] for species in TRAINED_ON[kind])
-    return Training(f"published/{kind}-{fold}", "pet-mobile", data, settings)
+    return Training(f"published/{kind}-{variant}{fold}", "pet-mobile", data, settings)
 
 
 def without(species: str) -> Training:
@@ -94,7 +94,7 @@ def folds_table(bench: Bench) -> str:
     return table(["tested on", "", *PATHS, "recall@1, difference of joint"], rows)
 
 
-def on_folds(bench: Bench, kind: str, species: str) -> Results:
+def on_folds(bench: Bench, kind: str, species: str, variant: str = "", *changed: str) -> Results:
     """Evaluate every fold's individuals of a species with the network that was not trained on them."""
 
     def work() -> Results:
@@ -103,13 +103,13 @@ def on_folds(bench: Bench, kind: str, species: str) -> Results:
         folds: list[FoldScores] = []
         for fold in range(FOLDS):
             fold_photos = photos.select_identities(f"{folder}/{name}" for name in identities_of(bench, species, fold))
-            embedder = Embedder(bench.run(in_folds(bench, kind, fold)).bundle)
+            embedder = Embedder(bench.run(in_folds(bench, kind, fold, variant, *changed)).bundle)
             embedded = embed_photos(embedder, fold_photos.photos, "none", open_photo=open_photo)
             labels = np.searchsorted(np.array(photos.names), np.array(fold_photos.names)[fold_photos.labels])
             folds.append(score_fold(embedded.embeddings, labels))
         return results_of(pooled(folds))
 
-    return cached(bench.runs / "published" / f"{kind}-on-{species}.json", work)
+    return cached(bench.runs / "published" / f"{kind}-{variant}on-{species}.json", work)
 
 
 def left_out_table(bench: Bench) -> str:

@@ -1,4 +1,4 @@
-"""Tests of reproduce.py: finished work is not repeated, interrupted work resumes, sections are replaced."""
+"""Tests of reproduce.py: finished work is not repeated, interrupted work resumes."""
 
 import subprocess
 from dataclasses import replace
@@ -6,7 +6,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import reproduce
 from papers import figures
 from papers.bench import FAILED, Bench, Evaluation, Training
 
@@ -131,19 +130,6 @@ def test_commits_lists_first_commit_for_each_run(tmp_path: Path) -> None:
     bench.commit = "ccc"
     bench.train([TRAINING])
     assert bench.commits() == ["aaa", "bbb"]
-
-
-def test_publish_appends_then_replaces_section(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    page = tmp_path / "reproductions.md"
-    page.write_text("# Results\n\n## Another\n\nkept\n")
-    monkeypatch.setattr(reproduce, "RESULTS", page)
-    reproduce.publish("digits", "Digits", r"first \1")
-    reproduce.publish("circle", "Circle", "beside")
-    reproduce.publish("digits", "Digits", r"second \1")
-    text = page.read_text()
-    assert "first" not in text
-    assert text.count("## Digits") == text.count(r"second \1") == 1
-    assert text.index("kept") < text.index("## Digits") < text.index("## Circle") < text.index("beside")
 
 
 def result(auc: float, replicates: list[float]) -> dict:
