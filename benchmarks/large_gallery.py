@@ -82,11 +82,11 @@ def main() -> None:
         ) -> Embedded:
             return embedded(model, table, options.output / f"{Path(model).stem}-{name}.npy", opener)
 
-        strangers = embed("other-cats", others).embeddings
+        distractors = embed("other-cats", others).embeddings
         for name, opener in (("cats23", open_photo), ("cats23, 64 px", open_small)):
             queries = embed(name, cats, opener)
             for size in GALLERIES:
-                print_row(model, name, queries.among(strangers[: max(0, size - len(queries.labels))]))
+                print_row(model, name, queries.among(distractors[: max(0, size - len(queries.labels))]))
         for name in ("kept dogs", "all dogs") if model == "pet-nano" else ("kept dogs",):
             print_row(model, name, embed(name, dogs[name]))
     if options.before:

@@ -154,18 +154,16 @@ def _ways(bench: Bench, seed: int) -> dict[str, dict[str, Results]]:
     }
 
 
-def new_in_old(
-    bench: Bench, alone: Training, compatible: Training, longer: Training, gallery: str
-) -> dict[str, Results]:
+def new_in_old(bench: Bench, new: Training, adapted: Training, extended: Training, gallery: str) -> dict[str, Results]:
     """Evaluate queries of new networks in the old one's gallery, of people or of cats."""
     folder, listed = GALLERIES[gallery]
     root = bench.photos / folder
     identities = tuple(sorted(read_identity_list(root / listed))) if listed else None
     queries = DataSpec((str(root),), identities).read().with_min_photos(2)
-    run = bench.run(alone)
+    run = bench.run(new)
     known = run.data_spec().read().select_identities(run.split().train)
     known = known.with_min_photos(run.recipe().split.min_photos)
-    bundles = (bench.run(each).bundle for each in (OLD, alone, compatible, longer))
+    bundles = (bench.run(each).bundle for each in (OLD, new, adapted, extended))
     return across(*bundles, known, queries)
 
 

@@ -32,9 +32,9 @@ def measure(bench: Bench) -> str:
             training = compatible(bench, weight, epochs)
             bench.train([training])
             file = bench.runs / training.name / "people.json"
-            found = cached(file, partial(new_in_old, bench, NEW_ALONE[0], training, training, "people"))
-            old, ways = found[OLD_OLD], (COMPATIBLE, "new compatible / new compatible", BRIDGED["gallery"])
-            cells = (f"{over_seeds([found[way]], RECALL)}; {paired([old], [found[way]], RECALL)}" for way in ways)
+            ways = cached(file, partial(new_in_old, bench, NEW_ALONE[0], training, training, "people"))
+            old, names = ways[OLD_OLD], (COMPATIBLE, "new compatible / new compatible", BRIDGED["gallery"])
+            cells = (f"{over_seeds([ways[name]], RECALL)}; {paired([old], [ways[name]], RECALL)}" for name in names)
             rows.append([f"{weight:g}", str(epochs), over_seeds([old], RECALL), *cells])
     head = ["weight", "epochs", "old / old", "new / old", "new / new", "bridged gallery"]
     return f"People: recall@1, and its difference from old / old.\n\n{table(head, rows)}"
