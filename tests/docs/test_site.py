@@ -100,8 +100,8 @@ def test_site_builds_in_strict_mode(tmp_path: Path, built: Path) -> None:
         shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__", "*.onnx"))
     shutil.copy(ROOT / "zensical.toml", tmp_path)
     command = [sys.executable, "-m", "zensical", "build", "--strict"]
-    built = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert built.returncode == 0, built.stdout + built.stderr
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
     pages = {path.relative_to(tmp_path / "site").with_suffix(".md") for path in (tmp_path / "site").rglob("*.html")}
     assert {Path(path).relative_to("docs") for path in PAGES} <= pages
     for page in (built / "reference" / "python").glob("*.md"):
