@@ -11,7 +11,7 @@ PYTEST = OMP_NUM_THREADS=1 $(VENV)/bin/python -m pytest --numprocesses $(WORKERS
 # Python files are compiled once, not again by every worker and every command that a test starts.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: quickstart test test-fast test-all fuzz test-plain test-lowest pytest pytest-all lint format docs dist lock licenses audit clean
+.PHONY: quickstart test test-fast test-all fuzz test-plain test-lowest pytest pytest-all lint format docs dist lock audit clean
 
 quickstart: $(VENV)/ready
 	$(VENV)/bin/familiar quickstart
@@ -57,6 +57,7 @@ lint: $(VENV)/ready
 
 # The documentation, into site/. A dead link, a missing page or any other warning is an error.
 docs: $(VENV)/ready
+	cd tests && ../$(VENV)/bin/python -m support.docs_tables
 	$(VENV)/bin/zensical build --strict --clean
 
 # Wheel, source archive, and the list of all software that the wheel brings (SBOM), into dist/. The same commit gives the
@@ -76,10 +77,6 @@ lock: $(VENV)/ready
 	$(VENV)/bin/uv pip compile pyproject.toml --extra dev --constraints constraints.txt \
 		--python-version 3.11.5 --python-platform x86_64-manylinux_2_28 --generate-hashes --no-annotate \
 		--no-emit-index-url --custom-compile-command "make lock" --quiet --output-file requirements-locked.txt
-
-# The licenses of all that is locked, into docs/reference/licenses.md.
-licenses: $(VENV)/ready
-	cd tests && ../$(VENV)/bin/python -m support.licenses_page
 
 # Known vulnerabilities of what is tested. --strict: a package that the service does not know is an error, not a success.
 audit: $(VENV)/ready

@@ -4,13 +4,11 @@ import re
 import subprocess
 import sys
 import sysconfig
-from importlib.metadata import distributions
 from pathlib import Path
 
 import pytest
 
-from support import licenses_page
-from support.licenses_page import EXPLAINED, is_accepted, license_of, locked_versions, normalize
+from support.licenses import EXPLAINED, PAGE, is_accepted, license_rows, locked_versions, normalize
 
 ROOT = Path(__file__).parents[1]
 LOCK = (ROOT / "requirements-locked.txt").read_text()
@@ -20,11 +18,6 @@ ONLY_ON_LINUX = re.compile("cuda-|nvidia-|triton$")  # what torch brings there
 def pinned_versions() -> dict[str, str]:
     lines = (ROOT / "constraints.txt").read_text().splitlines()
     return {normalize(name): version for name, _, version in (line.partition("==") for line in lines if line[0] != "#")}
-
-
-def page_rows() -> dict[str, str]:
-    table = licenses_page.PAGE.read_text().partition(licenses_page.START)[2].partition(licenses_page.END)[0]
-    return dict(re.findall(r"^\| ([a-z0-9-]+) \| (.*?) \| (?:use|development) \|$", table, re.MULTILINE))
 
 
 def test_lock_has_the_pinned_versions():
@@ -40,24 +33,18 @@ def test_each_locked_package_has_hashes_and_no_address():
     assert "://" not in LOCK
 
 
-def test_page_has_the_license_of_each_locked_package():
-    rows = page_rows()
-    assert rows.keys() == locked_versions(LOCK).keys(), "make licenses"
-    assert [name for name, license in rows.items() if not is_accepted(license)] == []
+def test_licenses_are_permissive_or_explained():
+    cells = [row.strip("| ").split(" | ") for row in license_rows()[2:]]
+    assert len(cells) > 200
+    assert [name for name, license, _ in cells if not is_accepted(license)] == []
+    assert {purpose for _, _, purpose in cells} == {"use", "development"}
     for license in EXPLAINED:
-        assert f"- **{license}**" in licenses_page.PAGE.read_text()
-
-
-def test_licenses_are_those_that_the_installed_packages_name():
-    rows, locked = page_rows(), locked_versions(LOCK)
-    packages = {normalize(each.metadata["Name"]): each for each in distributions()}
-    same = [name for name, each in packages.items() if locked.get(name) == each.version]
-    assert {name: license_of(packages[name]) for name in same} == {name: rows[name] for name in same}, "make licenses"
+        assert f"- **{license}**" in PAGE.read_text()
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the page lists the libraries in wheels for Linux")
 def test_copyleft_libraries_inside_wheels_are_on_the_page():
-    page = licenses_page.PAGE.read_text()
+    page = PAGE.read_text()
     table = page.partition("## Libraries inside wheels")[2].partition("## All packages")[0]
     copyleft = "lib(?:av(?:codec|format|util)|sw(?:resample|scale)|gfortran|gomp|quadmath|heif|de265|x265|zmq)"
     site_packages = Path(sysconfig.get_path("platlib"))

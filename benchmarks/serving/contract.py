@@ -10,11 +10,13 @@ import argparse
 import dataclasses
 import sys
 import tempfile
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import schemathesis
+from hypothesis.errors import HypothesisWarning
 from schemathesis.config import SchemathesisConfig
 from schemathesis.engine import Status, events, from_schema
 from schemathesis.python import asgi
@@ -112,6 +114,7 @@ def contract(settings: Settings, examples: int, *, seed: int = 0, operations: Se
     )
     schema = schemathesis.openapi.from_asgi(DOCUMENT, app, config=config, headers=headers)
     cases, failures = 0, []
+    warnings.filterwarnings("ignore", "Generating overly large repr", HypothesisWarning)
     for event in from_schema(schema).execute():
         if isinstance(event, events.ScenarioFinished):
             cases += len(event.recorder.interactions)

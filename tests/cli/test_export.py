@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import onnx
 import pytest
 from torch import nn
 
@@ -59,6 +60,7 @@ def exports(monkeypatch: pytest.MonkeyPatch, mean_color_bundle: Path) -> list[di
 
     def export_run(*arguments: Any) -> Bundle:
         names = ("run", "output", "data", "license", "precisions", "max_bytes", "gate", "rounding_photos", "components")
+        names += ("fixed_batch",)
         calls.append(dict(zip(names, arguments, strict=True)))
         return bundle
 
@@ -271,8 +273,43 @@ def test_shipped_bundle_takes_no_settings_of_runs(familiar: Familiar, tmp_path: 
     output = tmp_path / "copy.onnx"
     answer = familiar("export", "person-mobile", "-o", str(output), "--max-size", "1MB", "--license", "MIT")
     assert answer.code == 2
-    assert "person-mobile is copied as it is shipped: leave out --max-size, --license" in answer.err
+    assert "person-mobile is no run: leave out --max-size, --license" in answer.err
     assert not output.exists()
+
+
+@pytest.mark.parametrize("from_copy", [False, True])
+def test_bundle_is_changed_for_phones(familiar: Familiar, tmp_path: Path, from_copy: bool):
+    model, output = "person-nano", tmp_path / "new" / "phone.onnx"
+    if from_copy:
+        model = str(tmp_path / "copy.onnx")
+        Path(model).write_bytes(resolve_model("person-nano").read_bytes())
+    answer = familiar("export", model, "--output", str(output), "--fixed-batch", "1")
+    assert answer.out == f"{output}: {output.stat().st_size:,} bytes, {model} with a batch size of 1\n"
+    assert load_bundle(output).metadata.space == load_bundle(model).metadata.space
+
+
+def test_run_is_exported_for_phones(familiar: Familiar, run: Path, tmp_path: Path):
+    output = tmp_path / "phone.onnx"
+    loose = ("--max-auc-drop", "1", "--max-recall-drop", "1")
+    assert familiar("export", str(run), "-o", str(output), "--fixed-batch", "2", *loose).code == 0
+    taken = onnx.load(output).graph.input[0].type.tensor_type.shape.dim[0]
+    assert taken.dim_value == 2
+    refused = familiar("export", str(run), "-o", str(output), "--fixed-batch", "2", "--precision", "int8", *loose)
+    assert refused.code == 1
+    assert "export the run with --precision float16 or int8-weights" in refused.err
+
+
+def test_size_for_phones_excludes_what_computes_in_8_bits(familiar: Familiar, exports: list[dict[str, Any]]):
+    assert familiar("export", "run", "-o", "out.onnx", "--max-size", "1MB", "--fixed-batch", "1").code == 0
+    assert exports[0]["precisions"] == ("float32", "float16", "int8-weights")
+
+
+def test_bundle_without_fixed_batch_has_nothing_to_export(familiar: Familiar, tmp_path: Path):
+    bundle = tmp_path / "copy.onnx"
+    bundle.write_bytes(resolve_model("person-nano").read_bytes())
+    answer = familiar("export", str(bundle), "-o", str(tmp_path / "out.onnx"))
+    assert answer.code == 2
+    assert "is a bundle already; with --fixed-batch 1 it is changed for phones" in answer.err
 
 
 def test_run_named_like_a_shipped_bundle_is_exported(

@@ -1,10 +1,11 @@
-"""Tables of the documentation that are written from the code: `python -m support.docs_tables`, run in `tests/`.
+"""The pages of the documentation, with their tables as the code has them: `make docs` writes them into build/docs.
 
-In a page such a table stands between `<!-- table: NAME -->` and `<!-- end of table -->`.
+In a page of docs/ such a table is one line, `<!-- table: NAME -->`.
 """
 
 import inspect
 import re
+import shutil
 from collections.abc import Callable
 from dataclasses import Field
 from functools import partial
@@ -18,8 +19,10 @@ import familiar.losses
 from familiar.training.loss_catalog import LOSSES
 from familiar.training.loss_settings import LossSettings
 from support.api_pages import package_entries, package_rows, packages
+from support.licenses import license_rows
 
-DOCS = Path(__file__).parents[2] / "docs"
+ROOT = Path(__file__).parents[2]
+DOCS, BUILT = ROOT / "docs", ROOT / "build" / "docs"
 FUNCTIONS = {  # of `familiar.losses`, by the class that computes the same
     "BatchAll": "batch_all_triplet_loss",
     "SemiHard": "semi_hard_triplet_loss",
@@ -107,6 +110,7 @@ TABLES: dict[str, Callable[[], list[str]]] = {
     "loss settings": loss_settings,
     "command options": command_options,
     "http api": http_operations,
+    "licenses": license_rows,
     "packages": package_rows,
     "api familiar": partial(package_entries, "familiar"),
     **{f"api familiar.{name}": partial(package_entries, f"familiar.{name}") for name in packages()},
@@ -114,13 +118,16 @@ TABLES: dict[str, Callable[[], list[str]]] = {
 
 
 def with_tables(page: str) -> str:
-    """Return a page with its tables as the code has them now."""
+    """Return a page with its tables in place of their names."""
+    return re.sub(r"<!-- table: ([\w .]+) -->", lambda match: "\n".join(TABLES[match[1]]()), page)
 
-    def table(match: re.Match[str]) -> str:
-        rows = "\n".join(TABLES[match[1]]())
-        return f"<!-- table: {match[1]} -->\n\n{rows}\n\n<!-- end of table -->"
 
-    return re.sub(r"<!-- table: ([\w .]+) -->.*?<!-- end of table -->", table, page, flags=re.DOTALL)
+def build(folder: Path = BUILT) -> None:
+    """Copy the documentation, with its tables, into a folder; what was there is deleted."""
+    shutil.rmtree(folder, ignore_errors=True)
+    shutil.copytree(DOCS, folder)
+    for path in folder.rglob("*.md"):
+        path.write_text(with_tables(path.read_text("utf-8")), "utf-8")
 
 
 def _openapi() -> dict[str, Any]:
@@ -200,14 +207,5 @@ def _plain(value: object) -> str:
     return re.sub(r"(\.\d\d)\d+", r"\1", text)  # 0.3333333333333333, a third
 
 
-def main() -> None:
-    """Write the tables into every page that has one."""
-    for path in sorted(DOCS.rglob("*.md")):
-        page = path.read_text()
-        if (updated := with_tables(page)) != page:
-            path.write_text(updated)
-            print(path.relative_to(DOCS))
-
-
 if __name__ == "__main__":
-    main()
+    build()

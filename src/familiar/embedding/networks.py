@@ -118,11 +118,24 @@ def onnx_network(bundle: Bundle, providers: Sequence[str]) -> Network:
         raise FamiliarError(
             f"ONNX Runtime has {missing[0]}, but it did not start: its device or its libraries are missing"
         )
-    input_name = session.get_inputs()[0].name
+    (taken,) = session.get_inputs()
 
-    def compute(crops_u8: UInt8[np.ndarray, "n s s 3"]) -> Float32[np.ndarray, "n d"]:
-        (embeddings,) = session.run(None, {input_name: crops_u8})
+    def run(crops_u8: UInt8[np.ndarray, "n s s 3"]) -> Float32[np.ndarray, "n d"]:
+        (embeddings,) = session.run(None, {taken.name: crops_u8})
         assert isinstance(embeddings, np.ndarray)
         return embeddings
+
+    size = taken.shape[0]
+    return _in_batches(run, size) if isinstance(size, int) else run
+
+
+def _in_batches(run: Network, size: int) -> Network:
+    """Let a network of a fixed batch size (`export --fixed-batch`) take any number of crops."""
+
+    def compute(crops_u8: UInt8[np.ndarray, "n s s 3"]) -> Float32[np.ndarray, "n d"]:
+        missing = -len(crops_u8) % size
+        filled = np.concatenate([crops_u8, np.repeat(crops_u8[-1:], missing, axis=0)])
+        rows = [run(filled[start : start + size]) for start in range(0, len(filled), size)]
+        return np.concatenate(rows)[: len(crops_u8)]
 
     return compute

@@ -179,7 +179,7 @@ def _shrink(model: onnx.ModelProto) -> None:
             zero_point = numbers[node.input[2]]
             if zero_point.dtype in default_dtypes[node.op_type] and not zero_point.any():
                 del node.input[2]
-    _drop_unused(graph)
+    drop_unused(graph)
     strip_metadata(model)
     scales = {node.input[1] for node in graph.node if node.op_type in ("QuantizeLinear", "DequantizeLinear")}
     store_weights_as_int8(model, excluded=scales)
@@ -199,7 +199,7 @@ def _bias_as_float(
     layer.input[2] = f"{layer.input[2]}_float"
 
 
-def _drop_unused(graph: onnx.GraphProto) -> None:
+def drop_unused(graph: onnx.GraphProto) -> None:
     """Remove nodes and tensors that nothing reads."""
     outputs = {output.name for output in graph.output}
     while True:

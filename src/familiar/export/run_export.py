@@ -24,6 +24,7 @@ from familiar.embedding.bundle import Bundle, BundleMetadata, load_bundle, seria
 from familiar.export.gate import DEFAULT_GATE, MIN_SAME_SPACE_COSINE, Gate, GateMetrics, gate_metrics
 from familiar.export.onnx import onnx_bytes
 from familiar.export.parity import Parity, embed_with_export, embed_with_source, require_parity
+from familiar.export.phone import serialize_for_phones
 from familiar.export.precision import Precision, to_float16
 from familiar.export.quantize import quantize_all, quantize_mixed, quantize_weights, quantize_weights_to_4_bits
 from familiar.loading.batches import PhotoBatches
@@ -119,6 +120,7 @@ def export_bundle(
     gate: Gate = DEFAULT_GATE,
     rounding_photos: DataSpec | Path | str | None = None,
     components: int | None = None,
+    fixed_batch: int | None = None,
 ) -> Bundle:
     """Write the best network of a run to `output` as one bundle, in the first of `precisions` that passes all checks.
 
@@ -138,6 +140,7 @@ def export_bundle(
         components: length of the bundle's embeddings, one of the prefixes that the run was trained with. They are the
             first components of the whole embeddings, so both can be compared; thresholds and probabilities are fitted
             at this length.
+        fixed_batch: crops per call, for phones (`phone.serialize_for_phones`); by default any number.
 
     Returns:
         The bundle, as it is read back from the file.
@@ -147,6 +150,7 @@ def export_bundle(
         BadRun: the run or its photos are missing, or there are too few photos to calibrate 8 bits.
         BadRecipe: the run's embeddings cannot be truncated to so many components.
         BadDataset: `rounding_photos` has no photos.
+        BadBundle: the network cannot have a fixed batch size.
     """
     output = Path(output)
     source = _load_source(RunFolder(Path(run_dir)), _spec(data), _spec(rounding_photos), components)
@@ -154,7 +158,7 @@ def export_bundle(
     sizes: dict[int, Precision] = {}
     for precision in precisions:
         try:
-            bundle = _build_bundle(source, precision, gate, license)
+            bundle = _build_bundle(source, precision, gate, license, fixed_batch)
         except (GateRefused, ParityFailed) as error:
             refusals.append(error)
             continue
@@ -240,7 +244,7 @@ def _prefixes(run: RunFolder, recipe: Recipe, components: int | None) -> tuple[i
     return tuple(length for length in lengths if length <= components)
 
 
-def _build_bundle(source: _Source, precision: Precision, gate: Gate, license: str) -> bytes:
+def _build_bundle(source: _Source, precision: Precision, gate: Gate, license: str, fixed_batch: int | None) -> bytes:
     """Build the whole bundle in one precision; ParityFailed or GateRefused if it does not pass the checks."""
     recipe = source.recipe
     network = onnx.load_from_string(source.model_in_precision(precision))
@@ -273,6 +277,8 @@ def _build_bundle(source: _Source, precision: Precision, gate: Gate, license: st
         parity=_parity_record(check),
         license=license,
     )
+    if fixed_batch is not None:
+        return serialize_for_phones(model, metadata, fixed_batch, run.path)
     return serialize_bundle(model, metadata)
 
 

@@ -34,7 +34,7 @@ class Size(click.ParamType):
 
 @click.command()
 @click.pass_context
-@click.argument("run", metavar="RUN", type=FILE)
+@click.argument("model", metavar="MODEL", type=FILE)
 @click.option("--output", "-o", required=True, type=FILE, help="The .onnx file to write.")
 @click.option("--data", multiple=True, help="Where the photos of the run are now, if they were moved.")
 @click.option(
@@ -73,12 +73,18 @@ class Size(click.ParamType):
     help="Length of the embeddings, one of the run's prefixes: a shorter bundle, such as for phones, whose embeddings "
     "can be compared with the first components of the whole ones. [default: all]",
 )
+@click.option(
+    "--fixed-batch",
+    type=click.IntRange(1),
+    metavar="N",
+    help="For phones: a network of exactly N crops per call, usually 1, of operators that Core ML and NNAPI have.",
+)
 @license_option
 @max_megapixels_option
 @json_option
 def export(
     context: click.Context,
-    run: Path,
+    model: Path,
     output: Path,
     data: tuple[str, ...],
     precision: "Precision | None",
@@ -87,13 +93,15 @@ def export(
     max_recall_drop: float,
     rounding_photos: tuple[str, ...],
     components: int | None,
+    fixed_batch: int | None,
     license: str | None,
     as_json: bool,
 ) -> None:
     """Export a training run as one bundle file.
 
-    RUN is the output folder of familiar train, or the name of a network that is shipped with the package, which is
-    copied: person-mobile, person-nano, pet-mobile, pet-nano, or heads, the detector. The file is self-contained ONNX.
+    MODEL is the output folder of familiar train, or the name of a network that is shipped with the package, which is
+    copied: person-mobile, person-nano, pet-mobile, pet-nano, or heads, the detector; with --fixed-batch also a bundle.
+    The file is self-contained ONNX.
     The export of a run is compared with the trained network on validation photos; if it loses too much accuracy
     (--max-auc-drop, --max-recall-drop), no file is written. float16 takes half the bytes of float32, int8-weights a
     quarter, int4-weights an eighth; mixed and int8 also compute in 8 bits.
@@ -104,36 +112,48 @@ def export(
       familiar export runs/nano --output nano.onnx --max-size 308KB
       familiar export runs/server --output phone.onnx --components 64
       familiar export person-mobile --output person-mobile.onnx
+      familiar export pet-mobile --output phone.onnx --fixed-batch 1
     """
     from familiar.core.files import make_folder, write_atomically
     from familiar.detection.heads import NETWORK_FILE
     from familiar.embedding.zoo import shipped_bundles
 
-    shipped = ({"heads": NETWORK_FILE} | shipped_bundles()).get(str(run))
-    if shipped is not None and not run.exists():
-        _refuse_settings(context)
-        content = shipped.read_bytes()
+    shipped = ({"heads": NETWORK_FILE} | shipped_bundles()).get(str(model))
+    is_run = model.is_dir() or not (model.is_file() or shipped)
+    if not is_run:
+        _refuse_settings(context, "fixed_batch" if str(model) != "heads" else "")
+        if fixed_batch:
+            from familiar.embedding.bundle import load_bundle, network_bytes
+            from familiar.export.phone import serialize_for_phones
+
+            bundle, change = load_bundle(model), f"with a batch size of {fixed_batch}"
+            content = serialize_for_phones(network_bytes(bundle), bundle.metadata, fixed_batch, model)
+        elif shipped and not model.exists():
+            content, change = shipped.read_bytes(), "as it is shipped"
+        else:
+            raise click.UsageError(f"{model} is a bundle already; with --fixed-batch 1 it is changed for phones")
         make_folder(output.parent)
         write_atomically(output, content)
         if as_json:
             print_json({"bundle": output, "size_bytes": len(content)})
         else:
-            click.echo(f"{output}: {_size(len(content))}, {run} as it is shipped")
+            click.echo(f"{output}: {_size(len(content))}, {model} {change}")
         return
     from familiar.datasets.folders import DataSpec
     from familiar.export.gate import Gate
     from familiar.export.run_export import UNKNOWN_LICENSE, export_bundle
 
     bundle = export_bundle(
-        run,
+        model,
         output,
         DataSpec(data) if data else None,
         license or UNKNOWN_LICENSE,
-        _precisions(precision, max_size),
+        _precisions(precision, max_size, fixed_batch),
         max_size,
         Gate(max_auc_drop, max_recall_drop),
         DataSpec(rounding_photos) if rounding_photos else None,
         components,
+        fixed_batch,
     )
     if as_json:
         print_json({"bundle": output, **_describe(bundle)})
@@ -141,19 +161,25 @@ def export(
     click.echo(f"{output}: {_size(len(bundle.onnx))} in {bundle.metadata.precision}; {_parity(bundle)}")
 
 
-def _refuse_settings(context: click.Context) -> None:
+def _refuse_settings(context: click.Context, allowed: str) -> None:
     settings = [
         parameter.opts[0]
         for parameter in context.command.params
-        if parameter.name not in ("run", "output", "as_json")
+        if parameter.name not in ("model", "output", "as_json", allowed)
         and context.get_parameter_source(parameter.name or "") is ParameterSource.COMMANDLINE
     ]
     if settings:
-        raise click.UsageError(f"{context.params['run']} is copied as it is shipped: leave out {', '.join(settings)}")
+        raise click.UsageError(f"{context.params['model']} is no run: leave out {', '.join(settings)}")
 
 
-def _precisions(precision: "Precision | None", max_size: int | None) -> "tuple[Precision, ...]":
-    return (precision,) if precision else PRECISIONS[:1] if max_size is None else PRECISIONS
+def _precisions(
+    precision: "Precision | None", max_size: int | None, fixed_batch: int | None
+) -> "tuple[Precision, ...]":
+    if precision:
+        return (precision,)
+    if max_size is None:
+        return PRECISIONS[:1]
+    return PRECISIONS[:3] if fixed_batch else PRECISIONS  # phones' processors lack what computes in 8 bits
 
 
 def _describe(bundle: "Bundle") -> dict[str, Any]:

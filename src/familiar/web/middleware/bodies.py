@@ -43,12 +43,13 @@ class BodyLimitMiddleware:
             return message
 
         async def send_and_read_on(message: Message) -> None:
+            nonlocal has_more
             if has_more and message["type"] == "http.response.body" and not message.get("more_body"):
                 await send({**message, "more_body": True})
-                with contextlib.suppress(TimeoutError, HttpProblem):
+                with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(LINGER_SECONDS):
                         while has_more:
-                            await receive_within_limit()
+                            has_more = (await receive()).get("more_body", False)
                 message = {"type": "http.response.body"}
             await send(message)
 

@@ -1,4 +1,4 @@
-"""docs/reference/licenses.md from the metadata of what is installed: `make licenses`."""
+"""The licenses of what is installed, from its metadata: a table of docs/reference/licenses.md."""
 
 import re
 import sys
@@ -11,7 +11,6 @@ from packaging.requirements import Requirement
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "reference" / "licenses.md"
 LOCK = ROOT / "requirements-locked.txt"
-START, END = "<!-- licenses: make licenses -->", "<!-- end of licenses -->"
 
 PERMISSIVE = {
     "0BSD",
@@ -111,22 +110,12 @@ def requirements(packages: dict[str, Distribution], name: str, extra: str) -> se
     return set(visit(name, "")) | set(visit(name, extra)) - {name}
 
 
-def rows(packages: dict[str, Distribution], locked: dict[str, str]) -> list[str]:
-    """Return the table of the page."""
+def license_rows() -> list[str]:
+    """Return a row for each locked package that is installed here."""
+    packages, locked = installed(sys.path), locked_versions(LOCK.read_text())
     used = set[str]().union(*(requirements(packages, "familiar-faces", each) for each in ("all", "milvus", "ray")))
     lines = ["| package | license | for |", "|---|---|---|"]
     for name in sorted(packages.keys() & locked.keys()):
         purpose = "use" if name in used else "development"
         lines.append(f"| {name} | {license_of(packages[name])} | {purpose} |")
     return lines
-
-
-def main() -> None:
-    """Write the table into the page, from this environment."""
-    table = "\n".join(rows(installed(sys.path), locked_versions(LOCK.read_text())))
-    before, _, rest = PAGE.read_text().partition(START)
-    PAGE.write_text(f"{before}{START}\n\n{table}\n\n{END}{rest.partition(END)[2]}")
-
-
-if __name__ == "__main__":
-    main()
