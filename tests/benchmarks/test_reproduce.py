@@ -1,11 +1,13 @@
-"""Tests of reproduce.py: finished work is not repeated, interrupted work resumes."""
+"""Tests of reproduce.py: finished work is not repeated, interrupted work resumes, tables are written."""
 
 import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+import reproduce
 from papers import figures
 from papers.bench import FAILED, Bench, Evaluation, Training
 
@@ -130,6 +132,22 @@ def test_commits_lists_first_commit_for_each_run(tmp_path: Path) -> None:
     bench.commit = "ccc"
     bench.train([TRAINING])
     assert bench.commits() == ["aaa", "bbb"]
+
+
+def test_tables_are_written_into_the_folder_of_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Section:
+        TITLE = "Digits"
+
+        @staticmethod
+        def measure(bench: Bench) -> str:
+            return f"| {bench.photos.name} |"
+
+    monkeypatch.setitem(reproduce.SECTIONS, "digits", Section)
+    monkeypatch.setattr(sys, "argv", ["reproduce.py", str(tmp_path / "photos"), str(tmp_path), "--row", "digits"])
+    reproduce.main()
+    lines = (tmp_path / "tables" / "digits.md").read_text().splitlines()
+    assert lines[:3] == ["# Digits", "", "| photos |"]
+    assert "reproduce.py PHOTOS RUNS --row digits" in lines[-1]
 
 
 def result(auc: float, replicates: list[float]) -> dict:
