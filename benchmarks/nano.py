@@ -1,4 +1,4 @@
-"""Ablation of `nano`, the table of docs/explanation/nano.md: trains every variant alike, from random weights.
+"""Ablation of `nano`, summarized in docs/explanation/nano.md: trains every variant alike, from random weights.
 
     nano.py PHOTOS RUNS [NAME ...]
 
