@@ -86,7 +86,7 @@ def test_enroll_counts_new_known_and_skipped_photos(
 ):
     (photos / "fake.png").write_text("text")
     enroll = ("enroll", tmp_path / "g", photos, "--model", mean_color_bundle)
-    first = familiar("gallery", *enroll, "--float32", "--species", "color", "--tta")
+    first = familiar("gallery", *enroll, "--embeddings", "int8", "--species", "color", "--tta")
     assert first.code == 0
     assert f"a new gallery, with the model {mean_color_bundle}" in first.err
     assert "skipped" in first.err
@@ -96,7 +96,7 @@ def test_enroll_counts_new_known_and_skipped_photos(
     again = run_json(familiar, *enroll)
     assert (again["photos"], again["known"], len(again["skipped"])) == (0, 7, 1)
     with Store.open(tmp_path / "g") as gallery:
-        assert gallery.embedding_dtype.name == "float32"
+        assert gallery.embedding_dtype == "int8"
     assert run_json(familiar, "search", tmp_path / "g", photos / "red1.png", "-m", mean_color_bundle)["photos"]
     other = ("--species", "scent")
     assert run_json(familiar, "search", tmp_path / "g", photos / "red1.png", "-m", mean_color_bundle, *other) == {

@@ -73,7 +73,7 @@ def test_forgotten_identity_leaves_no_bytes_on_disk(gallery: Store, folder: Path
     build_index(gallery)
     secrets, other_secrets = [*embedding_bytes(gallery, [31, 32]), NAME.encode()], embedding_bytes(gallery, [1])
     on_disk = files_containing(folder, *secrets)
-    stored = secrets[0 if gallery.embedding_dtype == "<f4" else 1]
+    stored = secrets[0 if gallery.embedding_dtype == "float32" else 1]
     assert {stored, NAME.encode()} <= {secret for _, secret in on_disk}
     assert ("faces.hnsw", secrets[1]) in on_disk
     assert forget_identity(gallery, 2) == ForgetResult(photos=0, faces=2, erased=True)

@@ -48,7 +48,7 @@ def slow_best_faces(gallery: Store, identity: int) -> tuple[int, ...]:
     return tuple(assignments.faces.ids[best].tolist())
 
 
-@pytest.mark.parametrize("gallery", ["float32", "float16"], indirect=True)
+@pytest.mark.parametrize("gallery", ["float32", "float16", "int8"], indirect=True)
 def test_identity_summaries_show_central_faces_of_different_photos(populated: Store):
     assignments, summaries = load_assignments(populated), listing.identity_summaries(populated)
     assert {summary.identity for summary in summaries} == {1, 2, 3, 4, 5}, (

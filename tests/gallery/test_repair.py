@@ -141,7 +141,7 @@ def test_repair_restores_the_row_of_the_gallery_only_with_its_model(damaged: Pat
     assert (damaged / DATABASE).read_bytes() == before
     repair(damaged, SPACE)
     with Store.open(damaged) as gallery:
-        assert gallery.embedding_dtype == "<f2"
+        assert gallery.embedding_dtype == "float16"
 
 
 def test_write_of_a_foreign_program_is_noticed_and_accepted(damaged: Path, original: Contents):

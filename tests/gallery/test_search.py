@@ -35,7 +35,7 @@ def random_rows(count: int, seed: int = 0) -> np.ndarray:
     return normalize(np.random.default_rng(seed).normal(size=(count, DIM)).astype(np.float32))
 
 
-@pytest.mark.parametrize("gallery", ["float32", "float16"], indirect=True)
+@pytest.mark.parametrize("gallery", ["float32", "float16", "int8"], indirect=True)
 @pytest.mark.parametrize("k", [1, 7, 99])
 def test_search_faces_returns_nearest_faces_in_order(gallery: Store, k: int):
     stored = random_rows(50)

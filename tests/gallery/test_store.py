@@ -15,8 +15,13 @@ from pathlib import Path
 import apsw
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
 
 from familiar.core.errors import BadGallery, CannotWrite, CorruptGallery, GalleryBusy, SpaceMismatch
+from familiar.core.gallery_types import StoredType
+from familiar.core.vectors import normalize
 from familiar.gallery.enroll.enroll import enroll_embeddings
 from familiar.gallery.same.assignments import load_assignments
 from familiar.gallery.same.decisions import decision, undo
@@ -26,6 +31,7 @@ from familiar.gallery.store.connection import DATABASE, LOG, Connection, connect
 from familiar.gallery.store.recovery import recover
 from familiar.gallery.store.space import Space
 from familiar.gallery.store.store import Store
+from familiar.gallery.store.stored_embeddings import COMPONENT_BYTES, STORED_TYPES, decode, encode, stored_type_of
 from familiar.gallery.transfer.check import check
 from familiar.gallery.transfer.repair import repair
 from support.damaged_gallery import create_gallery_with_every_table
@@ -38,7 +44,7 @@ def test_reopening_restores_space_faces_and_revision(gallery: Store, folder: Pat
     gallery.close()
     with Store.open(folder) as reopened:
         assert reopened.space == SPACE == Space.from_json(SPACE.to_json())
-        assert reopened.embedding_dtype == np.dtype("<f4")
+        assert reopened.embedding_dtype == "float32"
         assert reopened.faces().ids.tolist() == faces
         np.testing.assert_array_equal(reopened.faces().embeddings, embeddings)
         assert reopened.revision == 1
@@ -52,6 +58,44 @@ def test_float16_uses_half_the_bytes_and_rounds_once(gallery: Store):
     assert gallery.faces().unit_rows().dtype == np.float32
     with gallery.read() as repository:
         assert repository.connection.value("SELECT length(embedding) FROM faces") == 2 * DIM
+
+
+@pytest.mark.parametrize("gallery", ["int8"], indirect=True)
+def test_int8_uses_a_byte_per_component_and_rounds_to_127_steps(gallery: Store):
+    embeddings = draw_individuals([3])
+    enroll_vectors(gallery, embeddings)
+    stored = gallery.faces().unit_rows()
+    np.testing.assert_allclose(np.linalg.norm(stored, axis=1), 1, atol=1e-3)
+    assert 0 < np.abs(stored - embeddings).max() <= 0.51 * np.abs(embeddings).max() / 127 + 1e-3
+    with gallery.read() as repository:
+        assert repository.connection.value("SELECT length(embedding) FROM faces") == DIM
+
+
+@given(
+    arrays(np.float32, st.tuples(st.integers(0, 4), st.just(5)), elements=st.floats(-1, 1, width=32)).filter(
+        lambda rows: bool((np.abs(rows).max(axis=1, initial=0) > 1e-3).all())
+    ),
+    st.sampled_from(STORED_TYPES),
+)
+def test_embeddings_are_decoded_within_the_rounding_of_their_type(rows: np.ndarray, stored_type: StoredType):
+    rows = normalize(rows)
+    encoded = encode(rows, stored_type)
+    decoded = decode(b"".join(encoded), stored_type, 5)
+    tolerance = {"float32": 0, "float16": 2**-11, "int8": 0.02}[stored_type]
+    np.testing.assert_allclose(decoded.astype(np.float32), rows, atol=tolerance)
+    assert {stored_type_of(len(each), 5) for each in encoded} <= {stored_type}
+    again = decode(b"".join(encode(decoded.astype(np.float32), stored_type)), stored_type, 5)
+    np.testing.assert_array_equal(again, decoded)
+
+
+@pytest.mark.parametrize("stored_type", STORED_TYPES)
+def test_damaged_embeddings_are_noticed(stored_type: StoredType):
+    size = COMPONENT_BYTES[stored_type] * 5
+    for damaged in (bytes(size), bytes(size + COMPONENT_BYTES[stored_type])):
+        with pytest.raises(ValueError, match=r"reshape|unit vectors|no direction"):
+            decode(damaged, stored_type, 5)
+    with pytest.raises(ValueError, match="no embedding of 5 components"):
+        stored_type_of(11, 5)
 
 
 def test_refuses_what_cannot_be_stored(gallery: Store, tmp_path: Path):

@@ -48,7 +48,9 @@ def test_embeddings_are_what_the_gallery_has_in_memory(album: Gallery) -> None:
     stored = album.store.stored_faces().embeddings
     embeddings = album.embeddings()
     arrow = album.to_arrow()["embedding"]
-    assert embeddings.dtype == album.store.embedding_dtype == np.dtype(arrow.type.value_type.to_pandas_dtype())
+    assert (
+        embeddings.dtype == np.dtype(album.store.embedding_dtype) == np.dtype(arrow.type.value_type.to_pandas_dtype())
+    )
     assert embeddings.ctypes.data == stored.ctypes.data
     assert arrow.chunk(0).values.to_numpy(zero_copy_only=True).ctypes.data == stored.ctypes.data
     with pytest.raises(ValueError, match="read-only"):

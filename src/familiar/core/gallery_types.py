@@ -20,6 +20,8 @@ from familiar.core.field_types import (
 from familiar.core.types import Box, Face, Label
 
 Item = TypeVar("Item")
+StoredType = Literal["float16", "float32", "int8"]
+"""How a gallery stores embeddings."""
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from collections.abc import Callable, Collection, Generator, Iterable, Mapping, 
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal, TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 from jaxtyping import Float, Float32
@@ -25,6 +25,7 @@ from familiar.core.gallery_types import (
     IdentitySummary,
     Question,
     SpeciesClustering,
+    StoredType,
 )
 from familiar.core.notebook import NotebookHtml
 from familiar.core.recognition_types import Hit, Match, VerificationResult
@@ -133,7 +134,7 @@ class Gallery(TableSource):
         *,
         detector: str | None = None,
         detector_model: Path | None = None,
-        embedding_dtype: Literal["float16", "float32"] = "float16",
+        embedding_dtype: StoredType = "float16",
     ) -> "Gallery":
         """Create an empty gallery and open it. It remembers where its model is, and its detector.
 
@@ -146,7 +147,8 @@ class Gallery(TableSource):
                 is one crop already. None: the one that the model names. Until the first photo is enrolled, `enroll` may
                 name another one.
             detector_model: the detector's file, for one whose file is not in the package.
-            embedding_dtype: how embeddings are stored.
+            embedding_dtype: how embeddings are stored: "float16", "float32", or "int8", at half the bytes of float16
+                (on sixteen rows of photos recall@1 moved by -.004 to +.003, and on average not).
 
         Raises:
             BadBundle, BadDetector: there is no such model or detector.
@@ -1049,7 +1051,8 @@ class Gallery(TableSource):
         all together, and all components but those of one bundle, which the column `space` names, are 0.
 
         Args:
-            embedding_dtype: "float16" or "float32", for programs that cannot read float16; None: as stored, uncopied.
+            embedding_dtype: "float16" or "float32", for programs that cannot read float16; None: as they are in memory,
+                uncopied; those that are stored in 8 bits are float16.
         """
         return face_table(self.store, embedding_dtype)
 

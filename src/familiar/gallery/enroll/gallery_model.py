@@ -8,6 +8,7 @@ from typing import Any
 
 from familiar.core.errors import BadBundle, CannotWrite, Contradiction, FamiliarError, GalleryBusy, SpaceMismatch
 from familiar.core.files import absolute_path
+from familiar.core.gallery_types import StoredType
 from familiar.core.types import LABELS
 from familiar.detection.detector import Detector, labels_of, not_looked_for
 from familiar.detection.detectors import CROP_DETECTORS, available_detector
@@ -23,7 +24,7 @@ def create_gallery(
     model: Embedder,
     detector: str | None = None,
     detector_model: Path | None = None,
-    embedding_dtype: str = "float16",
+    embedding_dtype: StoredType = "float16",
 ) -> Store:
     """Create and open an empty gallery, which remembers its model and its detector.
 
@@ -32,7 +33,7 @@ def create_gallery(
         model: its model.
         detector: the name of its detector; None: the one that the model names.
         detector_model: the detector's file, if it was given.
-        embedding_dtype: how embeddings are stored, "float16" or "float32".
+        embedding_dtype: how embeddings are stored.
 
     Raises:
         BadDetector: there is no such detector.

@@ -107,8 +107,7 @@ def _match_edited_faces(repository: Repository, store: Store, file: PhotoFile, p
     new_embeddings = store.truncate(stack_embeddings(file.faces))
     for _, earlier_rows in groupby(rows, key=lambda row: row[0]):
         _, earlier_faces, encoded = zip(*earlier_rows, strict=True)
-        earlier_embeddings = np.stack([np.frombuffer(row, store.embedding_dtype) for row in encoded])
-        similarity = earlier_embeddings.astype(np.float32) @ new_embeddings.T
+        similarity = store.decode_embeddings(encoded) @ new_embeddings.T
         matched: dict[int, int] = {}
         while similarity.max() >= SAME_PICTURE:
             row, column = np.unravel_index(int(similarity.argmax()), similarity.shape)

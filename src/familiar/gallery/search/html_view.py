@@ -93,7 +93,7 @@ def _facts(store: Store, numbers: Counts) -> list[tuple[str, str]]:
         ("faces", f"{numbers.faces:,}, of which {numbers.unassigned:,} in no identity"),
         ("identities", f"{numbers.named + numbers.unnamed:,}, {named}"),
         *models,
-        ("embeddings", store.embedding_dtype.name),
+        ("embeddings", store.embedding_dtype),
     ]
 
 

@@ -29,7 +29,7 @@ def face_table(store: Store, embedding_dtype: EmbeddingDtype | None = None) -> D
 
     Args:
         store: to read.
-        embedding_dtype: of the embeddings; None: as they are stored, without copying them.
+        embedding_dtype: of the embeddings; None: as they are in memory, without copying them.
     """
     with store.read() as repository:  # one snapshot
         stored = store.stored_faces()

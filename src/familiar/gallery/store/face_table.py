@@ -5,14 +5,16 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 from jaxtyping import Bool, Float, Float32, Int64
 
-from familiar.core.vectors import check_unit_rows, prefix
+from familiar.core.gallery_types import StoredType
+from familiar.core.vectors import prefix
 from familiar.gallery.store.connection import Connection, damaged
 from familiar.gallery.store.space import Space
+from familiar.gallery.store.stored_embeddings import decode
 from familiar.neighbors import brute_force
 from familiar.neighbors.centering import Centering
 
@@ -129,7 +131,7 @@ class EmbeddingTable:
 
 def load_face_table(
     connection: Connection,
-    embedding_dtype: np.dtype[Any],
+    stored_type: StoredType,
     space: Space,
     revision: int,
     folder: Path,
@@ -139,7 +141,7 @@ def load_face_table(
 
     Args:
         connection: within a transaction.
-        embedding_dtype: the stored type, little-endian float16 or float32.
+        stored_type: of the embeddings.
         space: of the stored embeddings.
         revision: the gallery's `faces_revision`.
         folder: the gallery's folder, for the error message.
@@ -151,14 +153,13 @@ def load_face_table(
     condition, values = ("", ()) if only is None else (_SELECTED, (json.dumps(list(only)),))
     cursor = connection.each(f"SELECT id, photo_id, quality, embedding FROM faces {condition} ORDER BY id", values)
     ids, photo_ids, quality = ([np.empty(0, dtype)] for dtype in (np.int64, np.int64, np.float32))
-    embeddings = [np.empty((0, space.embedding_dim), embedding_dtype)]
+    embeddings = [decode(b"", stored_type, space.embedding_dim)]
     while batch := list(islice(cursor, _FETCH_BATCH)):
         for parts, values in zip((ids, photo_ids, quality), zip(*batch, strict=True), strict=False):
             parts.append(np.array(values, parts[0].dtype))
         encoded = b"".join(row[3] for row in batch)
         try:
-            embeddings.append(np.frombuffer(encoded, embedding_dtype).reshape(len(batch), space.embedding_dim))
-            check_unit_rows(embeddings[-1].astype(np.float32))
+            embeddings.append(decode(encoded, stored_type, space.embedding_dim))
         except ValueError as error:
             raise damaged(folder, f"embeddings: {error}") from error
     stored = np.concatenate(embeddings)

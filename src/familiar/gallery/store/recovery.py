@@ -12,17 +12,16 @@ from pathlib import Path
 from typing import Any
 
 import apsw
-import numpy as np
 
 from familiar.core.errors import BadGallery, CorruptGallery
 from familiar.core.files import fsync_directory, fsync_file, held_lock, unused_path
-from familiar.core.vectors import check_unit_rows
 from familiar.gallery.store.automatic_copies import copies, require_intact
 from familiar.gallery.store.connection import BUSY_SECONDS, DATABASE, LOG, Connection, connect, connect_raw, find_damage
 from familiar.gallery.store.face_table import load_face_table
 from familiar.gallery.store.schema import check_format, create_tables, mend_references
 from familiar.gallery.store.settings import Settings
 from familiar.gallery.store.space import Space
+from familiar.gallery.store.stored_embeddings import decode, stored_type_of
 
 LOCK_FILE = "gallery.lock"  # shared by all who have the gallery open, so that nobody replaces the file under them
 _UNREADABLE = (apsw.CorruptError, apsw.NotADBError, apsw.IOError, apsw.SQLError, UnicodeDecodeError)
@@ -89,8 +88,8 @@ def _rewrite_checksums(path: Path) -> bool:
     with contextlib.closing(connect(path, verify=False)) as connection:
         try:
             check_format(connection, path.parent)
-            space, dtype, revision = Settings(connection).embedding_format()
-            load_face_table(connection, np.dtype(dtype).newbyteorder("<"), space, revision, path.parent)
+            space, stored_type, revision = Settings(connection).embedding_format()
+            load_face_table(connection, stored_type, space, revision, path.parent)
         except (BadGallery, CorruptGallery, TypeError, ValueError, KeyError):
             return False
         has_our_definitions = _definitions(connection) >= _definitions_of_galleries()
@@ -151,7 +150,7 @@ def _complete(new: Connection, recovered: Recovered, path: Path, space: Space | 
             ) from error
         length = new.value("SELECT length(embedding) FROM faces LIMIT 1")
         new.run("DELETE FROM gallery")
-        settings.create(space, "float32" if length == 4 * space.embedding_dim else "float16")
+        settings.create(space, stored_type_of(length, space.embedding_dim))
     settings.become_new()  # what was indexed of the gallery before is not of this one
     _delete_damaged_embeddings(new, recovered)
     while orphans := _orphans(new):
@@ -166,11 +165,10 @@ def _complete(new: Connection, recovered: Recovered, path: Path, space: Space | 
 
 def _delete_damaged_embeddings(new: Connection, recovered: Recovered) -> None:
     """Delete faces whose embeddings are no unit vectors: a foreign program's, or accepted by an earlier repair."""
-    space, dtype, _ = Settings(new).embedding_format()
+    space, stored_type, _ = Settings(new).embedding_format()
     for face, embedding in new.rows("SELECT id, embedding FROM faces"):
         try:
-            row = np.frombuffer(embedding, np.dtype(dtype).newbyteorder("<"))
-            check_unit_rows(row.reshape(1, space.embedding_dim).astype(np.float32))
+            decode(embedding, stored_type, space.embedding_dim)
         except ValueError:
             recovered.lost.append(f"faces {face}, whose embedding is damaged")
             new.run("DELETE FROM faces WHERE id = ?", (face,))

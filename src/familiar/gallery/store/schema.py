@@ -22,7 +22,7 @@ CREATE TABLE gallery (
     uid TEXT NOT NULL,                      -- random, unique to this gallery
     space TEXT NOT NULL,                    -- JSON of `Space`
     model TEXT,                             -- JSON of `ModelReference`: its file and the detector
-    embedding_dtype TEXT NOT NULL CHECK (embedding_dtype IN ('float16', 'float32')),
+    embedding_dtype TEXT NOT NULL CHECK (embedding_dtype IN ('float16', 'float32', 'int8')),
     revision INTEGER NOT NULL DEFAULT 0,    -- incremented by every write
     faces_revision INTEGER NOT NULL DEFAULT 0,  -- `revision` when faces were last added, deleted or changed
     last_clustered_face_id INTEGER NOT NULL DEFAULT 0,  -- clustering has processed the faces up to this one
@@ -49,7 +49,7 @@ CREATE TABLE faces (
     score REAL NOT NULL,
     quality REAL NOT NULL,
     species TEXT,
-    embedding BLOB NOT NULL                 -- `gallery.embedding_dtype`, little endian
+    embedding BLOB NOT NULL                 -- as `gallery.embedding_dtype`: stored_embeddings.py
 ) STRICT;
 CREATE INDEX faces_by_photo ON faces (photo_id);
 CREATE TABLE deleted_boxes (                -- where a face was deleted, moved or forgotten: it is not detected again

@@ -2,6 +2,7 @@
 
 import secrets
 
+from familiar.core.gallery_types import StoredType
 from familiar.gallery.store.model_reference import NO_REFERENCE, ModelReference
 from familiar.gallery.store.retention import Retention
 from familiar.gallery.store.space import Space
@@ -11,7 +12,7 @@ from familiar.gallery.store.table import Table
 class Settings(Table):
     """SQL statements on the single row of the table `gallery`."""
 
-    def create(self, space: Space, embedding_dtype: str, reference: ModelReference = NO_REFERENCE) -> None:
+    def create(self, space: Space, embedding_dtype: StoredType, reference: ModelReference = NO_REFERENCE) -> None:
         """Insert the row of a new gallery, with a random uid."""
         self._connection.run(
             "INSERT INTO gallery (id, uid, space, embedding_dtype, model) VALUES (1, ?, ?, ?, ?)",
@@ -34,7 +35,7 @@ class Settings(Table):
         """Return the embedding space of the stored embeddings."""
         return Space.from_json(self._connection.value("SELECT space FROM gallery"))
 
-    def embedding_format(self) -> tuple[Space, str, int]:
+    def embedding_format(self) -> tuple[Space, StoredType, int]:
         """Return the space and the stored type of the embeddings, and the revision at which faces last changed."""
         space, dtype, revision = self._connection.row("SELECT space, embedding_dtype, faces_revision FROM gallery")
         return Space.from_json(space), dtype, revision

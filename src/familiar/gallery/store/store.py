@@ -18,7 +18,8 @@ from jaxtyping import Float32
 
 from familiar.core.errors import BadGallery, CannotWrite, FamiliarError, GalleryBusy, SpaceMismatch
 from familiar.core.files import FileLock, fsync_directory, make_folder
-from familiar.core.vectors import check_unit_rows, prefix
+from familiar.core.gallery_types import StoredType
+from familiar.core.vectors import prefix
 from familiar.gallery.store import automatic_copies
 from familiar.gallery.store.connection import (
     BUSY_SECONDS,
@@ -41,6 +42,7 @@ from familiar.gallery.store.recovery import LOCK_FILE
 from familiar.gallery.store.repository import Repository
 from familiar.gallery.store.schema import check_format, create_tables
 from familiar.gallery.store.space import Space
+from familiar.gallery.store.stored_embeddings import COMPONENT_BYTES, STORED_TYPES, decode, encode
 from familiar.neighbors.centering import Centering
 from familiar.neighbors.hnsw import erase
 
@@ -103,14 +105,14 @@ class Store:
 
     @staticmethod
     def create(
-        folder: Path, space: Space, *, embedding_dtype: str = "float16", reference: ModelReference = NO_REFERENCE
+        folder: Path, space: Space, *, embedding_dtype: StoredType = "float16", reference: ModelReference = NO_REFERENCE
     ) -> "Store":
         """Create and open an empty gallery.
 
         Args:
             folder: created if missing.
             space: of the embeddings.
-            embedding_dtype: how embeddings are stored, "float16" or "float32".
+            embedding_dtype: how embeddings are stored.
             reference: where the model is, and which detector finds the faces.
 
         Raises:
@@ -118,8 +120,8 @@ class Store:
             CannotWrite: the folder cannot be created or written to.
             ValueError: another `embedding_dtype`.
         """
-        if embedding_dtype not in ("float16", "float32"):
-            raise ValueError(f"embedding_dtype must be 'float16' or 'float32', got {embedding_dtype!r}")
+        if embedding_dtype not in STORED_TYPES:
+            raise ValueError(f"embedding_dtype must be one of {', '.join(STORED_TYPES)}, got {embedding_dtype!r}")
         path = folder / DATABASE
         if path.exists():
             raise BadGallery(f"{folder}: contains a gallery already; open it, or name another folder")
@@ -311,10 +313,10 @@ class Store:
             return repository.settings.revision()
 
     @property
-    def embedding_dtype(self) -> np.dtype[Any]:
-        """The stored type of embeddings: little-endian float16 or float32."""
+    def embedding_dtype(self) -> StoredType:
+        """How embeddings are stored."""
         with self.read() as repository:
-            return np.dtype(repository.settings.embedding_format()[1]).newbyteorder("<")
+            return repository.settings.embedding_format()[1]
 
     def check_space(
         self, space_id: str, embedding_dim: int, prefixes: Collection[int] = (), *, to_compare: bool = False
@@ -393,9 +395,8 @@ class Store:
 
     def _load_faces(self, only: Collection[int] | None = None) -> EmbeddingTable:
         """Read the faces of these numbers (None: all) with their embeddings as the model computed them."""
-        space, dtype_name, revision = self._repository.settings.embedding_format()
-        dtype = np.dtype(dtype_name).newbyteorder("<")
-        return load_face_table(self._connection, dtype, space, revision, self.folder, only)
+        space, stored_type, revision = self._repository.settings.embedding_format()
+        return load_face_table(self._connection, stored_type, space, revision, self.folder, only)
 
     def cached(self, key: str, revision: Hashable, factory: Callable[[], T]) -> T:
         """Return the value cached under `key` for `revision`, computing it with `factory` if missing.
@@ -418,8 +419,16 @@ class Store:
         Raises:
             ValueError: a row is not of unit length.
         """
-        check_unit_rows(embeddings)
-        return [row.tobytes() for row in embeddings.astype(self.embedding_dtype)]
+        return encode(embeddings, self.embedding_dtype)
+
+    def decode_embeddings(self, rows: Sequence[bytes]) -> Float32[np.ndarray, "n d"]:
+        """Decode embeddings of the database, each as it is stored, to unit rows.
+
+        Raises:
+            ValueError: they have other lengths, or one is not of unit length.
+        """
+        length = len(rows[0]) // COMPONENT_BYTES[self.embedding_dtype] if rows else self.space.embedding_dim
+        return decode(b"".join(rows), self.embedding_dtype, length).astype(np.float32)
 
     def copy_to(self, path: Path) -> None:
         """Copy the database as it is now into a new file, while others may go on writing."""

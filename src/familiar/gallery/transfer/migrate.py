@@ -25,7 +25,7 @@ from familiar.core.errors import (
 )
 from familiar.core.gallery_types import GalleryFace
 from familiar.core.types import Face, Photo
-from familiar.core.vectors import normalize, prefix, ridge_bridge
+from familiar.core.vectors import prefix, ridge_bridge
 from familiar.detection.detector import labels_of
 from familiar.detection.detectors import CROP_DETECTORS, KnownFaces, available_detector
 from familiar.detection.faces import DetectedFaces
@@ -248,7 +248,7 @@ def _map_embeddings(store: Store, old: Space, new: Space, without_photo: list[Ga
         mapped = np.pad(vectors, ((0, 0), (0, new.embedding_dim - vectors.shape[1])))
     else:
         source = _unit_rows(faces, [face for face, _ in rows])
-        target = normalize(np.stack([np.frombuffer(row, store.embedding_dtype) for _, row in rows], dtype=np.float32))
+        target = store.decode_embeddings([row for _, row in rows])
         held_out = np.arange(len(rows)) % HELD_OUT_EVERY == 0
         measured_bridge = ridge_bridge(source[~held_out], target[~held_out])
         cosine = float((measured_bridge(source[held_out]) * target[held_out]).sum(axis=1).mean())

@@ -12,6 +12,7 @@ if TYPE_CHECKING:  # --help imports nothing heavy
     import numpy as np
 
     from familiar import VectorIndex
+    from familiar.core.gallery_types import StoredType
     from familiar.gallery import Gallery
 
 folder_argument = click.argument("folder", metavar="GALLERY", type=FILE)
@@ -51,7 +52,7 @@ def open_or_create(
     detector_model: Path | None,
     providers: tuple[str, ...] | None,
     *,
-    float32: bool = False,
+    embeddings: "StoredType" = "float16",
 ) -> "Gallery":
     """Open a gallery; where it is missing, create it, by default for pets and people."""
     from familiar.embedding.embedder import Embedder
@@ -66,7 +67,7 @@ def open_or_create(
         embedder,
         detector=detector,
         detector_model=detector_model,
-        embedding_dtype="float32" if float32 else "float16",
+        embedding_dtype=embeddings,
     )
     note(f"{folder}: a new gallery, with the model {' and '.join(embedder.names)}")
     return gallery

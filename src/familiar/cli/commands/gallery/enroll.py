@@ -21,6 +21,7 @@ from familiar.cli.options import (
 from familiar.core.plural import pluralize
 
 if TYPE_CHECKING:  # --help imports nothing heavy
+    from familiar.core.gallery_types import StoredType
     from familiar.gallery import EnrollResult
 
 
@@ -34,7 +35,13 @@ if TYPE_CHECKING:  # --help imports nothing heavy
     help="Look again at the photos in which nothing was found; with another --detector at all photos.",
 )
 @species_option
-@click.option("--float32", is_flag=True, help="Store embeddings of a new gallery as float32, not float16.")
+@click.option(
+    "--embeddings",
+    type=click.Choice(["float16", "float32", "int8"]),
+    default="float16",
+    show_default=True,
+    help="How a new gallery stores embeddings; int8 takes half the bytes of float16.",
+)
 @exclude_option
 @embedding_options
 @json_option
@@ -44,7 +51,7 @@ def enroll(
     models: tuple[str, ...],
     redetect: bool,
     species: str | None,
-    float32: bool,
+    embeddings: "StoredType",
     exclude: tuple[str, ...],
     tta: bool,
     detector: str | None,
@@ -78,7 +85,7 @@ def enroll(
     paths: list[Path] = []
     if photos:
         paths = find_photos(photos, exclude=exclude, passed_over=passed_over)  # raises before a gallery is created
-        gallery = open_or_create(folder, models, detector, detector_model, providers, float32=float32)
+        gallery = open_or_create(folder, models, detector, detector_model, providers, embeddings=embeddings)
     else:
         gallery = open_gallery(folder, models or None, providers=providers)
     status = StatusLine()
