@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from familiar.core.species_means import SpeciesMeans
+from familiar.evaluation.corruptions import CORRUPTIONS
 from support.cli import Familiar
 from support.color_folders import color_folder, pattern_folder
 from support.colored_squares import use_colored_squares
@@ -51,4 +52,13 @@ def test_says_that_the_network_loses_against_gray_pixels(familiar: Familiar, tmp
     patterns = pattern_folder(tmp_path / "patterns", identities=4)
     answer = familiar("evaluate", mean_color_bundle, patterns, "--output", tmp_path / "out", "--suite", "pixels")
     assert "warning: the network loses against the gray pixels" in answer.err
-    assert any(line.startswith("  recall@1 of the gray pixels alone") for line in answer.out.splitlines())
+    for line in ("  recall@1 of the gray pixels alone ", "  recall@1 gained by the network       -"):
+        assert any(printed.startswith(line) for printed in answer.out.splitlines()), line
+
+
+def test_prints_what_each_corruption_costs(familiar: Familiar, tmp_path: Path, mean_color_bundle: Path):
+    colors = color_folder(tmp_path / "colors", identities=3)
+    answer = familiar("evaluate", mean_color_bundle, colors, "--output", tmp_path / "out", "--suite", "robustness")
+    assert "12 corrupted photos of 3 identities, searched for among the clean ones:" in answer.out.splitlines()
+    for corruption in CORRUPTIONS:
+        assert f"  {f'recall@1 lost, {corruption}':36} " in answer.out

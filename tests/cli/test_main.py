@@ -293,6 +293,10 @@ def test_evaluate_compares_two_results_on_the_same_photos(
     compared = familiar("evaluate", "--compare", *files)
     assert compared.code == 0, compared.err
     assert "verification.auc" in compared.out
+    assert any(
+        line.startswith("verification.spearman ") and line.endswith(" no interval")
+        for line in compared.out.splitlines()
+    )
     assert compared.out.splitlines()[-1].endswith(".")
     figures = json.loads(familiar("evaluate", "--compare", *files, "--json").out)["differences"]
     assert {"retrieval.recall_at_1", "verification.auc"} <= {figure["figure"] for figure in figures}

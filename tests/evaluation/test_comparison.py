@@ -93,13 +93,41 @@ def test_rejects_results_with_different_photos_draws_or_pairs(pair, part, change
 
 
 @pytest.mark.slow
-def test_rejects_replicates_with_different_length(pair):
+def test_metrics_with_replicates_of_different_length_have_no_interval(pair):
     short = {name: values[:-1] for name, values in pair[1].replicates.items()}
-    with pytest.raises(BadResults, match="in common"):
-        compare(pair[0], replace(pair[1], replicates=short))
+    differences = compare(pair[0], replace(pair[1], replicates=short))
+    assert {difference.interval for difference in differences} == {None}
+    assert {difference.better for difference in differences} == {None}
+    assert "ten identities" in summarize(differences, ("A", "B"))
 
 
-@pytest.mark.slow
-def test_rejects_results_without_common_metric(pair):
-    with pytest.raises(BadResults, match="ten identities"):
-        compare(pair[0], replace(pair[1], replicates={}))
+def test_metrics_without_replicates_come_last_and_have_no_interval():
+    figures = {
+        "retrieval.queries": Figure(96),
+        "retrieval.recall_at_1": Figure(0.5),
+        "clustering.kmeans.ami": Figure(0.25),
+        "clustering.kmeans.seed": Figure(0),
+        "verification.auc": Figure(0.75),
+        "verification.tar_at_far.1e-4": Figure(None),
+        "verification.eer_threshold": Figure(0.5),
+        "verification.at_bundle_thresholds.balanced.on_validation.tar": Figure(0.5),
+        "robustness.corruptions.blur.recall_at_1_drop": Figure(0.125, 0.1, 0.2),
+        "robustness.sweeps.blur.0.auc": Figure(0.5),
+    }
+    replicates = {"verification.auc": (0.7, 0.8)}
+    first = empty_results(figures=figures, replicates=replicates)
+    second = replace(first, figures=figures | {"clustering.kmeans.ami": Figure(0.5)})
+    differences = compare(first, second)
+    assert [(each.figure, each.difference, each.interval) for each in differences] == [
+        ("verification.auc", 0, (0, 0)),
+        ("retrieval.recall_at_1", 0, None),
+        ("clustering.kmeans.ami", 0.25, None),
+        ("robustness.corruptions.blur.recall_at_1_drop", 0, None),
+    ]
+    assert summarize(differences, ("A", "B")) == "No difference in 1 metrics is more than noise."
+
+
+def test_rejects_results_without_common_metric():
+    first = empty_results(figures={"verification.auc": Figure(0.5)})
+    with pytest.raises(BadResults, match="same --suite"):
+        compare(first, empty_results(figures={"retrieval.mrr": Figure(0.5)}))

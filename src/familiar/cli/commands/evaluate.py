@@ -25,6 +25,7 @@ HEADLINES = (  # that are printed, by path
     "retrieval.recall_at_10",
     "pixels.recall_at_1",
     "pixels.auc",
+    "pixels.recall_at_1_gain",
 )
 SPECIES_HEADLINES = (
     "verification.auc",
@@ -200,19 +201,23 @@ def _compare(files: tuple[Path, Path], as_json: bool) -> None:
         rows = [vars(difference) | {"better": difference.better} for difference in differences]
         print_json({"first": files[0], "second": files[1], "differences": rows, "summary": conclusion})
         return
-    click.echo(f"{'':42} {'A':>8} {'B':>8} {'B - A':>8}   95 %")
+    width = max(len(difference.figure) for difference in differences)
+    click.echo(f"{'':{width}} {'A':>8} {'B':>8} {'B - A':>8}   95 %")
     for difference in differences:
-        low, high = difference.interval
-        verdict = {"first": "A is better", "second": "B is better", None: "within noise"}[difference.better]
-        click.echo(
-            f"{difference.figure:42} {difference.first:8.4f} {difference.second:8.4f} {difference.difference:+8.4f}   "
-            f"[{low:+.4f}, {high:+.4f}]  {verdict}"
-        )
+        verdict = "no interval"
+        if difference.interval is not None:
+            low, high = difference.interval
+            better = {"first": "A is better", "second": "B is better", None: "within noise"}[difference.better]
+            verdict = f"[{low:+.4f}, {high:+.4f}]  {better}"
+        values = f"{difference.first:8.4f} {difference.second:8.4f} {difference.difference:+8.4f}"
+        click.echo(f"{difference.figure:{width}} {values}   {verdict}")
     click.echo(conclusion)
 
 
 def print_metrics(results: "EvaluationResults") -> None:
     """Print the main metrics with their confidence intervals; warnings and skipped photos go to stderr."""
+    from familiar.evaluation.results.figures import names_between
+
     _warn(results)
     data = results.data
     comparison = f"compared {results.model.comparison}"
@@ -226,6 +231,11 @@ def print_metrics(results: "EvaluationResults") -> None:
         for part, name in (("whole", "whole"), ("face", "face alone"), ("background", "background alone")):
             for figure in ("recall_at_1", "auc"):
                 _print_figure(results, f"background.{part}.{figure}", f", {name}")
+    if "robustness" in results.suites:
+        photos, identities = results.value("robustness.photos"), results.value("robustness.identities")
+        click.echo(f"{photos} corrupted photos of {identities} identities, searched for among the clean ones:")
+        for corruption in names_between(results.figures, "robustness.corruptions", "severity"):
+            _print_figure(results, f"robustness.corruptions.{corruption}.recall_at_1_drop", f", {corruption}")
     if (accuracy := results.value("lfw.view_2.accuracy")) is not None:
         click.echo(f"  {'LFW View 2':36} {accuracy:.4f} +- {results.value('lfw.view_2.standard_error'):.4f}")
     _print_figure(results, "lfw.view_1.accuracy")

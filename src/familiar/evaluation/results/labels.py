@@ -159,6 +159,7 @@ LABELS: dict[str, Label] = {  # by the path of a figure, or the end of it
     "photos_without_face": Label("photos without a face found", "left out", "count"),
     "pixels.recall_at_1": Label("recall@1 of the gray pixels alone", format="share"),
     "pixels.auc": Label("ROC AUC of the gray pixels alone"),
+    "pixels.recall_at_1_gain": Label("recall@1 gained by the network", format="points"),
     "network_is_worse": Label("whether the network loses against them"),
     "std": Label("standard deviation", format="similarity"),
     "dir": Label("identified correctly", format="share"),
@@ -178,6 +179,7 @@ LABELS: dict[str, Label] = {  # by the path of a figure, or the end of it
 
 PERCENT, POINTS = "\u00a0%", "\u00a0points"
 _IN_POINTS = ("points", "lost points")
+_OF_METRICS = ("share", "number", *_IN_POINTS)
 _TEMPLATES: dict[Format, str] = {
     "points": "{:+.2f}" + POINTS,
     "lost points": "{:.2f}" + POINTS,
@@ -193,10 +195,25 @@ def find_label(path: str) -> Label:
 
     The label of the longest end of the path applies. A figure without a label is called by its path.
     """
+    return _label(path) or Label(path.replace("_", " ").replace(".", ", "))
+
+
+def is_metric(path: str) -> bool:
+    """Tell whether the figure at a path says how good a model is: it is no count, setting, threshold or time.
+
+    >>> is_metric("clustering.kmeans.nmi"), is_metric("clustering.kmeans.seed"), is_metric("verification.eer_threshold")
+    (True, False, False)
+    """
+    label = _label(path)
+    if label is None or label.format == "milliseconds":
+        return False
+    return label.lower_is_better or label.format in _OF_METRICS
+
+
+def _label(path: str) -> Label | None:
     keys = path.split(".")
     ends = (".".join(keys[start:]) for start in range(len(keys)))
-    label = next((LABELS[end] for end in ends if end in LABELS), None)
-    return label or Label(path.replace("_", " ").replace(".", ", "))
+    return next((LABELS[end] for end in ends if end in LABELS), None)
 
 
 def format_figure(path: str, value: float) -> str:
