@@ -18,7 +18,7 @@ from support.markdown_links import anchors, dead_links
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 PAGES = sorted(path.relative_to(ROOT).as_posix() for path in DOCS.rglob("*.md"))
-OTHERS = ["README.md", "CONTRIBUTING.md", "CHANGELOG.md", "examples/browser/README.md"]
+OTHERS = ["README.md", "CONTRIBUTING.md", "CHANGELOG.md", "RELEASE.md", "SECURITY.md", "examples/browser/README.md"]
 
 
 @pytest.fixture(scope="module")
