@@ -1,9 +1,13 @@
-# Each target does all of its set-up itself: Python 3.11 and make are enough.
+# Each target does all of its set-up itself: Python 3.11 and make are enough. PYTHON=python3.13 is another one, in
+# environments of its own. 3.11's is .venv, where editors look for it.
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
-VENV := .venv
-PLAIN := .venv-plain
-LOWEST := .venv-lowest
-PIP_INSTALL := -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
+VERSION := $(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])')
+SUFFIX := $(patsubst -3.11,,-$(VERSION))
+VENV := .venv$(SUFFIX)
+PLAIN := .venv-plain$(SUFFIX)
+LOWEST := .venv-lowest$(SUFFIX)
+CONSTRAINTS := constraints/$(VERSION).txt
+PIP_INSTALL := -m pip install --quiet --disable-pip-version-check --constraint $(CONSTRAINTS)
 # Seconds matter on few cores: one test process each with one thread beats one with many. A module's tests stay
 # together (loadfile), so that what they share is made once.
 WORKERS ?= 2
@@ -61,7 +65,8 @@ docs: $(VENV)/ready
 	$(VENV)/bin/zensical build --strict --clean
 
 # Wheel, source archive, and the list of all software that the wheel brings (SBOM), into dist/. The same commit gives the
-# same bytes. The SBOM is that of the wheel, installed with the tested versions (uv compares their hashes), and nothing else.
+# same bytes. The SBOM is that of the wheel, installed with the tested versions (uv compares their hashes), and nothing
+# else; what the wheels say themselves of the libraries in them is added.
 dist: $(VENV)/ready
 	rm -rf dist $(VENV)/installed
 	$(VENV)/bin/python -m build --no-isolation
@@ -70,13 +75,18 @@ dist: $(VENV)/ready
 	$(VENV)/bin/uv pip install --quiet --python $(VENV)/installed --constraints requirements-locked.txt dist/*.whl
 	$(VENV)/bin/cyclonedx-py environment $(VENV)/installed --pyproject pyproject.toml --output-reproducible \
 		--output-file dist/sbom.cdx.json
+	cd tests && ../$(VENV)/bin/python -m support.wheel_libraries ../dist/sbom.cdx.json ../$(VENV)/installed
 
-# What is tested, with the hashes of its files: to be made anew after each change of constraints.txt or pyproject.toml.
-# It adds what torch brings on Linux (CUDA), so it is no constraint of an installation elsewhere with pip.
+# The tested versions, for each Python; of the first, which releases are made with, the hashes of their files too. To be
+# made anew after each change of pyproject.toml. A version stays as long as it fits: UPGRADE=--upgrade takes the newest of
+# all, UPGRADE='--upgrade-package numpy' of one.
+COMPILE = $(VENV)/bin/uv pip compile pyproject.toml --extra dev --python-platform x86_64-manylinux_2_28 --no-annotate \
+	--no-emit-index-url --custom-compile-command "make lock" --quiet
 lock: $(VENV)/ready
-	$(VENV)/bin/uv pip compile pyproject.toml --extra dev --constraints constraints.txt \
-		--python-version 3.11.5 --python-platform x86_64-manylinux_2_28 --generate-hashes --no-annotate \
-		--no-emit-index-url --custom-compile-command "make lock" --quiet --output-file requirements-locked.txt
+	for version in 3.11.5 3.12 3.13 3.14; do \
+		$(COMPILE) $(UPGRADE) --python-version $$version --output-file constraints/$${version%.5}.txt || exit; \
+	done
+	$(COMPILE) --python-version 3.11.5 --constraints constraints/3.11.txt --generate-hashes --output-file requirements-locked.txt
 
 # Known vulnerabilities of what is tested. --strict: a package that the service does not know is an error, not a success.
 audit: $(VENV)/ready
@@ -86,13 +96,13 @@ format: $(VENV)/ready
 	$(VENV)/bin/ruff check --fix
 	$(VENV)/bin/ruff format
 
-$(VENV)/ready: pyproject.toml constraints.txt
+$(VENV)/ready: pyproject.toml $(CONSTRAINTS)
 	$(PYTHON) -m venv $(VENV)
 	$(VENV)/bin/python $(PIP_INSTALL) --editable '.[dev]'
 	touch $@
 
 # What the user with photos gets: the package without torch, and only pytest beside it.
-$(PLAIN)/ready: pyproject.toml constraints.txt $(shell find src -type f ! -name '*.pyc')
+$(PLAIN)/ready: pyproject.toml $(CONSTRAINTS) $(shell find src -type f ! -name '*.pyc')
 	$(PYTHON) -m venv $(PLAIN)
 	$(PLAIN)/bin/python $(PIP_INSTALL) . pytest
 	touch $@
@@ -104,4 +114,4 @@ $(LOWEST)/ready: pyproject.toml $(VENV)/ready
 	touch $@
 
 clean:
-	rm -rf $(VENV) $(PLAIN) $(LOWEST) build dist quickstart site .cache
+	rm -rf .venv .venv-* build dist quickstart site .cache

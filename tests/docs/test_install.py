@@ -1,5 +1,6 @@
 """What docs/how-to/install.md says of a release: the wheel, its reproducibility, and the steps of the image."""
 
+import json
 import os
 import re
 import shutil
@@ -10,6 +11,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
+import yaml
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "how-to" / "install.md"
@@ -21,14 +23,19 @@ def tracked_files(folder: str) -> list[str]:
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout.split("\n")[:-1]
 
 
-def build_wheel(source: Path, target: Path) -> Path:
-    """Build the wheel of a copy of the checkout."""
-    for name in ("pyproject.toml", "README.md", "LICENSE"):
+def copy_checkout(source: Path) -> None:
+    """Copy what a wheel is built of."""
+    for name in ("pyproject.toml", "hatch_build.py", "README.md", "LICENSE"):
         source.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / name, source)
     for name in tracked_files("src"):
         (source / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(ROOT / name, source / name)  # without times and permissions
+
+
+def build_wheel(source: Path, target: Path) -> Path:
+    """Build the wheel of a copy of the checkout."""
+    copy_checkout(source)
     command = [sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", str(target)]
     subprocess.run(command, cwd=source, capture_output=True, check=True)
     (wheel,) = target.glob("*.whl")
@@ -46,14 +53,51 @@ def test_wheel_has_every_file_and_the_same_bytes_again(tmp_path: Path):
     assert names == {name.removeprefix("src/") for name in tracked_files("src")}
     assert "familiar/py.typed" in names
     assert "License-Expression: Apache-2.0" in metadata
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    has_address = "repository" in project["tool"]["hatch"]["metadata"]["hooks"]["custom"]
+    assert ("Project-URL: Repository, " in metadata) == has_address
+    assert re.findall(r"\]\((?!https://|#).*?\)", metadata.partition("\n\n")[2]) == []
+
+
+@pytest.mark.slow
+def test_addresses_of_the_package_are_made_of_one_value(tmp_path: Path):
+    copy_checkout(tmp_path)
+    settings = tmp_path / "pyproject.toml"
+    (line,) = re.findall("^.*repository = .*$", settings.read_text(), re.MULTILINE)
+    settings.write_text(settings.read_text().replace(line, 'repository = "https://example.org/ours"'))
+    command = [sys.executable, "-m", "hatchling", "metadata"]
+    metadata = json.loads(subprocess.run(command, cwd=tmp_path, capture_output=True, check=True).stdout)
+    tag = f"v{metadata['version']}"
+    assert metadata["urls"]["Changelog"] == f"https://example.org/ours/blob/{tag}/CHANGELOG.md"
+    assert metadata["urls"]["Repository"] == "https://example.org/ours"
+    text = metadata["readme"]["text"]
+    picture, page = "docs/images/album.png", "docs/how-to/deploy.md"
+    assert f"](https://example.org/ours/raw/{tag}/{picture})" in text
+    assert f"](https://example.org/ours/blob/{tag}/{page})" in text
+    targets = {
+        target.removeprefix(f"https://example.org/ours/blob/{tag}/") for target in re.findall(r"\]\((.*?)\)", text)
+    }
+    assert [target for target in targets if "//" not in target and not (ROOT / target.partition("#")[0]).exists()] == []
+
+
+def test_citation_names_the_version_and_the_address_of_the_package():
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
+    assert citation["version"] == settings["project"]["version"]
+    assert citation["license"] == settings["project"]["license"]
+    address = settings["tool"]["hatch"]["metadata"]["hooks"]["custom"].get("repository")
+    assert citation.get("repository-code") == address
 
 
 def test_image_installs_as_the_page_does():
     containerfile = (ROOT / "Containerfile").read_text().replace("\\\n", " ")
     (step,) = re.findall(r"pip install (.*?)&&", containerfile)
     (line,) = re.findall(r"pip install (--constraint .*)", PAGE.read_text())
-    in_image = step.replace("--no-cache-dir", "").replace("/tmp/familiar/", "")
-    assert in_image.split() == line.replace("dist/", "").split()
+    in_image = step.replace("--no-cache-dir", "").replace('"/tmp/familiar/${PYTHON}.txt"', "/tmp/familiar/3.11.txt")
+    assert (
+        in_image.replace("/tmp/familiar/", "").split() == line.replace("dist/", "").replace("constraints/", "").split()
+    )
+    assert re.findall("^ARG PYTHON=(.*)$", containerfile, re.MULTILINE) == ["3.11"]
     (requested,) = re.findall(r"\)\[(.*)\]", line)
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     assert set(requested.split(",")) <= extras.keys()
@@ -61,9 +105,9 @@ def test_image_installs_as_the_page_does():
 
 def test_image_gets_nothing_but_the_wheel_and_the_versions():
     lines = (ROOT / ".containerignore").read_text().splitlines()
-    assert [line for line in lines if not line.startswith("#")] == ["*", "!constraints.txt", "!dist/*.whl"]
+    assert [line for line in lines if not line.startswith("#")] == ["*", "!constraints/*.txt", "!dist/*.whl"]
     (copied,) = re.findall(r"^COPY (.*) \S+$", (ROOT / "Containerfile").read_text(), flags=re.MULTILINE)
-    assert copied.split() == ["constraints.txt", "dist/*.whl"]
+    assert copied.split() == ["constraints/${PYTHON}.txt", "dist/*.whl"]
 
 
 def test_targets_of_the_page_exist():

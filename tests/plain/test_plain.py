@@ -20,7 +20,7 @@ from familiar.photos.decoding import save_photo
 
 pytestmark = pytest.mark.plain
 
-MAX_INSTALLED_MB = 370  # the pages say about 360
+MAX_INSTALLED_MB = 370 if sys.version_info < (3, 12) else 400  # NumPy's and ONNX Runtime's newer wheels are larger
 NOT_OURS = {
     "pip",
     "setuptools",

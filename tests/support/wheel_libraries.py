@@ -6,7 +6,7 @@ from importlib.metadata import Distribution, distributions
 from pathlib import Path
 from typing import Any
 
-from support.licenses_page import normalize
+from support.licenses import normalize
 
 _KEYS = ("type", "name", "version", "description", "scope", "licenses", "purl")
 
