@@ -72,9 +72,11 @@ def test_service_answers_uploads(folder: Path):
     refused = client.post("/same", files={"first": ("a.png", first), "second": ("notes.txt", b"no photo")})
     assert refused.status_code == 422
     assert refused.json()["detail"].startswith("notes.txt: not a photo")
-    assert client.post("/add", files={"photo": ("b.png", second)}).json() == 1
+    draw_cats(folder / "new", cats=1, photos=5)
+    new = (folder / "new" / "cat-0" / "4.png").read_bytes()
+    assert client.post("/add", files={"photo": ("4.png", new)}).json() == 1
     assert client.post("/add", files={"photo": ("notes.txt", b"no photo")}).status_code == 422
-    assert [path.read_bytes() for path in (folder / "uploads").iterdir()] == [second]
+    assert [path.read_bytes() for path in (folder / "uploads").iterdir()] == [new]
     names["album"].close()
 
 
