@@ -257,7 +257,10 @@ def _products(vectors: Vectors, queries: Float32[np.ndarray, "q d"]) -> Float32[
     for block in blocks(len(vectors), 1, rows):
         halves = np.ascontiguousarray(vectors[block])
         converted = buffer[: len(halves)]
-        cv2.convertFp16(halves.view(np.int16), converted)
+        if hasattr(cv2, "convertFp16"):
+            cv2.convertFp16(halves.view(np.int16), converted)
+        else:  # OpenCV 5, which takes float16 everywhere
+            cv2.add(halves, 0, converted, dtype=cv2.CV_32F)
         np.matmul(queries, converted.T, out=products[:, block])
     return products
 

@@ -83,7 +83,8 @@ def test_change_to_another_size_resizes_once() -> None:
     box = Change(crop=Window(0.1, 0, 0.9, 0.9), flip=True)
     assert np.array_equal(apply_change(picture, box, 42), on_photo.warp(picture, box.origin(), 42))
     flipped = apply_change(picture, Change(flip=True), 42)
-    assert np.array_equal(flipped, on_photo.mirror(apply_change(picture, Change(), 42)))
+    mirrored = on_photo.mirror(apply_change(picture, Change(), 42))
+    assert np.abs(flipped.astype(int) - mirrored).max() <= 1  # OpenCV 5 rounds otherwise from the right than the left
     settings, key = replace(CIRCLE_AUGMENTATION, erase_p=1.0), (1, 2, 3)
     change = draw_change(settings, photo_generator(*key))
     augmented = augment(picture, settings, photo_generator(*key), 42)

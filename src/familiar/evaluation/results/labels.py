@@ -179,7 +179,7 @@ LABELS: dict[str, Label] = {  # by the path of a figure, or the end of it
 
 PERCENT, POINTS = "\u00a0%", "\u00a0points"
 _IN_POINTS = ("points", "lost points")
-_OF_METRICS = ("share", "number", *_IN_POINTS)
+_METRIC_FORMATS = ("share", "number", *_IN_POINTS)
 _TEMPLATES: dict[Format, str] = {
     "points": "{:+.2f}" + POINTS,
     "lost points": "{:.2f}" + POINTS,
@@ -207,7 +207,7 @@ def is_metric(path: str) -> bool:
     label = _label(path)
     if label is None or label.format == "milliseconds":
         return False
-    return label.lower_is_better or label.format in _OF_METRICS
+    return label.lower_is_better or label.format in _METRIC_FORMATS
 
 
 def _label(path: str) -> Label | None:
