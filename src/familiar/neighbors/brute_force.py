@@ -260,7 +260,7 @@ def _products(vectors: Vectors, queries: Float32[np.ndarray, "q d"]) -> Float32[
         if hasattr(cv2, "convertFp16"):
             cv2.convertFp16(halves.view(np.int16), converted)
         else:  # OpenCV 5, which takes float16 everywhere
-            cv2.add(halves, 0, converted, dtype=cv2.CV_32F)
+            cv2.add(halves, 0, converted, dtype=cv2.CV_32F)  # pyright: ignore[reportCallIssue, reportArgumentType]
         np.matmul(queries, converted.T, out=products[:, block])
     return products
 
