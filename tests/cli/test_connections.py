@@ -35,7 +35,7 @@ REST = [
     "models --shipped",
     "augment photos --output augmented.png",
     "pack photos --output shards",
-    f"train photos --output run --tensorboard {SMALL}",
+    f"train photos --output run --track tensorboard {SMALL}",
     "evaluate run photos --output report --split all",
     "export run --output model.onnx --max-auc-drop 1 --max-recall-drop 1",
     "embed photos --model model.onnx --detector none --output photos.npz",

@@ -35,9 +35,9 @@ def test_photo_that_cannot_be_read_has_a_placeholder(tmp_path: Path) -> None:
 def test_table_has_photos_and_identities(tmp_path: Path) -> None:
     draw_cats(tmp_path / "pets", cats=2, photos=2)
     frame = scan_folders(tmp_path / "pets").to_pandas()
-    assert frame.columns.tolist() == ["photo", "identity", "label"]
-    assert frame["photo"][3] == str(tmp_path / "pets" / "cat-1" / "1.png")
-    assert frame["identity"].tolist() == ["pets/cat-0"] * 2 + ["pets/cat-1"] * 2
-    assert frame["label"].tolist() == [0, 0, 1, 1]
+    assert frame.columns.tolist() == ["path", "identity", "collection"]
+    assert frame["path"][3] == str(tmp_path / "pets" / "cat-1" / "1.png")
+    assert frame["identity"].tolist() == ["cat-0"] * 2 + ["cat-1"] * 2
+    assert frame["collection"].tolist() == ["pets"] * 4
     drawn = DataSpec(("synthetic:cats:1x2",)).read().to_pandas()
-    assert drawn["photo"][1].endswith("0001")
+    assert drawn["path"][1].endswith("0001")

@@ -3,6 +3,7 @@ import os
 import pickle
 import tracemalloc
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import pytest
@@ -165,10 +166,17 @@ def test_rejects_missing_file_and_folder(tmp_path: Path) -> None:
 # MNIST
 
 
+def by_digit(folder: Path, part: Literal["train", "test"]) -> dict[str, tuple[IdxPhoto, ...]]:
+    """Return the images of each digit."""
+    digits, photos = mnist_photos(folder, part)
+    pairs = list(zip(digits, photos, strict=True))
+    return {digit: tuple(photo for each, photo in pairs if each == digit) for digit in sorted(set(digits))}
+
+
 @pytest.mark.parametrize("packed", [False, True])
 def test_mnist_digits_are_identities_with_image_indices(tmp_path: Path, packed: bool) -> None:
     folder = write_mnist(tmp_path / "mnist", {"train": 23, "t10k": 12}, packed=packed)
-    train, test = mnist_photos(folder, "train"), mnist_photos(folder, "test")
+    train, test = by_digit(folder, "train"), by_digit(folder, "test")
     assert list(train) == list(test) == [f"{digit}" for digit in range(10)]
     assert [photo.index for photo in train["2"]] == [2, 12, 22]
     assert [photo.name for photo in test["1"]] == ["mnist:test/1/00000001", "mnist:test/1/00000011"]
@@ -177,7 +185,7 @@ def test_mnist_digits_are_identities_with_image_indices(tmp_path: Path, packed: 
 def test_photo_is_image_as_rgb(tmp_path: Path) -> None:
     folder = write_mnist(tmp_path / "mnist", {"train": 12}, side=28)
     images = np.random.default_rng(12).integers(0, 256, (12, 28, 28), np.uint8)
-    for digit, photos in mnist_photos(folder, "train").items():
+    for digit, photos in by_digit(folder, "train").items():
         for photo in photos:
             drawn = photo.draw()
             for channel in range(3):
@@ -193,7 +201,7 @@ def test_width_and_height_are_not_swapped(tmp_path: Path) -> None:
 
 
 def test_pickle_excludes_pixels(tmp_path: Path) -> None:
-    photos = mnist_photos(write_mnist(tmp_path / "mnist", {"train": 300}), "train")["7"]
+    photos = by_digit(write_mnist(tmp_path / "mnist", {"train": 300}), "train")["7"]
     photos[0].draw()
     sent = pickle.dumps(photos)
     assert pickle.loads(sent) == photos
@@ -234,7 +242,7 @@ def test_content_depends_on_size_and_every_pixel(tmp_path: Path) -> None:
 @pytest.mark.parametrize("how", ["gone", "shorter", "broken"])
 def test_changed_file_raises_unreadable_photo(tmp_path: Path, how: str) -> None:
     folder = write_mnist(tmp_path / "mnist", {"train": 23})
-    photo = mnist_photos(folder, "train")["2"][-1]
+    photo = by_digit(folder, "train")["2"][-1]
     if how == "gone":
         photo.file.unlink()
     else:
@@ -249,7 +257,7 @@ def test_rejects_missing_mnist_file_with_download_command(tmp_path: Path, missin
     folder = write_mnist(tmp_path / "mnist", {"train": 12})
     (folder / f"{missing}-ubyte.gz").unlink()
     with pytest.raises(BadDataset, match=rf"has no {missing}-ubyte\(\.gz\); run familiar download mnist"):
-        mnist_photos(folder, "train")
+        by_digit(folder, "train")
 
 
 def test_rejects_labels_that_do_not_match_images(tmp_path: Path) -> None:
@@ -257,16 +265,16 @@ def test_rejects_labels_that_do_not_match_images(tmp_path: Path) -> None:
     labels = folder / "train-labels-idx1-ubyte"
     labels.write_bytes(idx_bytes(np.zeros(11, np.uint8)))
     with pytest.raises(BadDataset, match="11 labels for 12 images of train-images-idx3-ubyte"):
-        mnist_photos(folder, "train")
+        by_digit(folder, "train")
     labels.write_bytes(idx_bytes(np.array([0, 9, 10, 3, 200, 0, 0, 0, 0, 0, 0, 0], np.uint8)))
     with pytest.raises(BadDataset, match="label 10 of image 2 is not a digit"):
-        mnist_photos(folder, "train")
+        by_digit(folder, "train")
 
 
 @pytest.mark.exhaustive
 @pytest.mark.shared_data
 def test_mnist_has_published_digit_counts(shared_data: Path) -> None:
-    train, test = (mnist_photos(shared_data / "mnist", part) for part in ("train", "test"))
+    train, test = (by_digit(shared_data / "mnist", part) for part in ("train", "test"))
     # Counts of each digit, as published: http://yann.lecun.com/exdb/mnist/
     assert [len(photos) for photos in train.values()] == [
         5923,

@@ -20,6 +20,7 @@ from familiar.core.errors import BadDataset, CannotWrite, FamiliarError, Unreada
 from familiar.datasets.folders import DataSpec, IdentityTable, open_photo, scan_folders
 from familiar.datasets.shards import packing, parquet
 from familiar.datasets.shards.packing import ShardFormat, pack
+from familiar.datasets.shards.parquet import ParquetPhoto
 from familiar.datasets.shards.scanning import name_of, rows_by_shard, scan_shards
 from familiar.datasets.shards.tar import INDEX_SUFFIX, TarPhoto
 from familiar.loading.crops import read_table
@@ -47,6 +48,15 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def table(folder: Path) -> IdentityTable:
     return DataSpec((str(folder),)).read()
+
+
+def by_identity(location: str, ignored: Counter[str] | None = None) -> dict[str, list[TarPhoto | ParquetPhoto]]:
+    """Return the photos of each identity in shards."""
+    listed = scan_shards(location, Counter() if ignored is None else ignored)
+    photos: dict[str, list[TarPhoto | ParquetPhoto]] = {}
+    for photo, label in zip(listed.photos, listed.labels, strict=True):
+        photos.setdefault(listed.names[label].partition("/")[2], []).append(photo)
+    return photos
 
 
 def photo_bytes(width: int = 8) -> bytes:
@@ -105,10 +115,10 @@ def test_order_depends_on_the_seed_alone(format_: ShardFormat, table: IdentityTa
 
 def test_index_says_what_the_tar_file_says(table: IdentityTable, tmp_path: Path):
     packed = pack(table, tmp_path / "cats", shard_bytes=10_000)
-    with_index = scan_shards(str(tmp_path / "cats"), Counter())
+    with_index = by_identity(str(tmp_path / "cats"))
     for shard in packed.shards:
         Path(f"{shard}{INDEX_SUFFIX}").unlink()
-    without = scan_shards(str(tmp_path / "cats"), Counter())
+    without = by_identity(str(tmp_path / "cats"))
     assert with_index.keys() == without.keys()
     for identity, photos in with_index.items():
         for indexed, scanned in zip(photos, without[identity], strict=True):
@@ -183,7 +193,7 @@ def test_pattern_and_single_shard(table: IdentityTable, tmp_path: Path):
 )
 def test_reads_labels_as_others_write_them(files: dict[str, bytes], tmp_path: Path):
     write_tar(tmp_path / "0.tar", files)
-    ((identity, (photo,)),) = scan_shards(str(tmp_path), Counter()).items()
+    ((identity, (photo,)),) = by_identity(str(tmp_path)).items()
     assert identity == "mia"
     assert photo.read_bytes() == photo_bytes()
 
@@ -192,7 +202,7 @@ def test_counts_what_is_skipped(tmp_path: Path):
     files = {"a.txt": b"no photo", "b.jpg": photo_bytes(), "mia/c.jpg": photo_bytes()}
     write_tar(tmp_path / "0.tar", files)
     ignored = Counter[str]()
-    assert list(scan_shards(str(tmp_path), ignored)) == ["mia"]
+    assert list(by_identity(str(tmp_path), ignored)) == ["mia"]
     assert ignored == {"samples without a photo": 1, "photos without an identity": 1}
 
 
@@ -203,7 +213,7 @@ def test_reads_hugging_face_columns(tmp_path: Path):
         {"huggingface": json.dumps({"info": {"features": features}})}
     )
     pq.write_table(data, tmp_path / "train.parquet", row_group_size=2)
-    photos = scan_shards(str(tmp_path), Counter())
+    photos = by_identity(str(tmp_path))
     assert {identity: len(rows) for identity, rows in photos.items()} == {"mia": 1, "tom": 2}
     assert all(photo.read_bytes() == photo_bytes() for rows in photos.values() for photo in rows)
 
@@ -217,7 +227,7 @@ def test_tar_that_is_cut_short_is_refused_or_complete(cut: int, tmp_path_factory
     data = shard.read_bytes()[: 3 * 1024]
     shard.write_bytes(data[: min(cut, len(data))])
     try:
-        (photos,) = scan_shards(str(tmp_path), Counter()).values()
+        (photos,) = by_identity(str(tmp_path)).values()
     except BadDataset:
         return
     assert [photo.read_bytes() for photo in photos] == [photo_bytes(8 + number) for number in range(len(photos))]
@@ -249,14 +259,14 @@ def test_compressed_tar_is_refused(tmp_path: Path):
     with tarfile.open(tmp_path / "0.tar", "w:gz") as tar:
         tar.addfile(tarfile.TarInfo("mia/1.jpg"), io.BytesIO())
     with pytest.raises(BadDataset, match="is not a tar file, or a damaged or compressed one"):
-        scan_shards(str(tmp_path), Counter())
+        by_identity(str(tmp_path))
 
 
 @pytest.mark.parametrize("columns", [{"identity": ["mia"]}, {"image": [b"1"]}])
 def test_missing_column_is_named(columns: dict[str, list[object]], tmp_path: Path):
     pq.write_table(pa.table(columns), tmp_path / "0.parquet")
-    with pytest.raises(BadDataset, match=r"has no column of .*must be named (image|identity)"):
-        scan_shards(str(tmp_path), Counter())
+    with pytest.raises(BadDataset, match=r"has no column of .*must be named (path|identity)"):
+        by_identity(str(tmp_path))
 
 
 @pytest.mark.parametrize("format_", FORMATS)
@@ -336,11 +346,11 @@ def test_parquet_that_decodes_to_far_more_than_the_file_is_refused(tmp_path: Pat
         return str(tmp_path / "bomb.parquet")
 
     with pytest.raises(BadDataset, match="1,000,000 rows are more than its bytes can hold"):
-        list(parquet.scan_parquet(write(1_000_000, b"photo"), Counter()))
-    shard = write(300, bytes(2**20))
-    _, photo = next(parquet.scan_parquet(shard, Counter()))
+        parquet.parquet_rows(write(1_000_000, b"photo"))
+    photos = parquet.parquet_rows(write(300, bytes(2**20))).photos
+    assert photos is not None
     with pytest.raises(UnreadablePhoto, match="its photos have far more bytes than the file"):
-        photo.read_bytes()
+        photos[0].read_bytes()
 
 
 @pytest.mark.parametrize("as_parquet", [False, True], ids=["tar", "parquet"])

@@ -5,6 +5,7 @@ import io
 import json
 import tarfile
 from collections import Counter
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -72,6 +73,12 @@ def _prepare_petface(folder: Path) -> Read:
     return reading_file(folder / "petface" / "split" / "cat" / "train.csv", scan)
 
 
+def _prepare_table(folder: Path, suffix: str) -> Read:
+    from familiar.datasets.folders import read_table
+
+    return reading_file(folder / f"photos{suffix}", lambda path: list(read_table(path).photos))
+
+
 def _prepare_idx(folder: Path) -> Read:
     from familiar.datasets.idx import read_idx
 
@@ -136,11 +143,11 @@ def _prepare_tar_index(folder: Path) -> Read:
 
 def _prepare_parquet(folder: Path) -> Read:
     from familiar.datasets.shards import parquet
+    from familiar.datasets.shards.scanning import scan_shards
 
     def scan(path: Path) -> None:
         parquet._group_bytes.cache_clear()
-        for identity, photo in parquet.scan_parquet(str(path), Counter()):
-            assert isinstance(identity, str)
+        for photo in scan_shards(str(path), Counter()).photos:
             photo.read_bytes()
 
     return reading_file(folder / "shard.parquet", scan)
@@ -205,6 +212,24 @@ READERS = {
         _prepare_attributes,
         lambda: [b"identity,age\nAnn,7\nBob,8\n", b"photo,light,age\nAnn/Ann_0001.jpg,dim,1\nBob_0002.jpg,,2\n"],
         _csv,
+    ),
+    "table": Reader(
+        partial(_prepare_table, suffix=".csv"),
+        lambda: [b"path,identity,box,date,split\na.jpg,Ann,1 2 30 40,2026-05-31,train\nb.jpg,Bob,,2026,\n"],
+        _csv,
+    ),
+    "coco": Reader(
+        partial(_prepare_table, suffix=".json"),
+        lambda: [
+            json.dumps(
+                {
+                    "images": [{"id": 1, "file_name": "a.jpg", "date_captured": "2026-05-31 10:00:00"}],
+                    "annotations": [{"image_id": 1, "category_id": 2, "bbox": [1, 2, 30, 40], "identity": "Ann"}],
+                    "categories": [{"id": 2, "name": "cat"}],
+                }
+            ).encode()
+        ],
+        json_mutator,
     ),
     "petface": Reader(_prepare_petface, lambda: [b"filename,label\ncat/000/00.png,0\ncat/001/00.png,1\n"], _csv),
     "idx": Reader(_prepare_idx, _idx_seeds, bytes_mutator),

@@ -16,7 +16,7 @@ from familiar.datasets.folders import DataSpec
 from familiar.loading import crops as crop_cache
 from familiar.loading.cache import CropCache
 from familiar.training import fitting as fit_module
-from familiar.training import loop, tensorboard
+from familiar.training import loop, tracking
 from familiar.training.fitting import fit, torch_threads_for
 from familiar.training.network import build_network
 from familiar.training.run import RunFolder
@@ -368,11 +368,11 @@ def test_rejects_file_as_run_folder(tmp_path, cats):
 
 
 @pytest.mark.parametrize("resume", [True, False])
-def test_rejects_missing_tensorboard_before_starting(tmp_path, monkeypatch, cats, resume):
-    find_spec = tensorboard.find_spec
-    monkeypatch.setattr(tensorboard, "find_spec", lambda name: None if name == "tensorboard" else find_spec(name))
-    with pytest.raises(FamiliarError, match=r"^TensorBoard is not installed: pip install [^ ]+$"):
-        fit(TINY, cats, tmp_path / "run", tensorboard=True, resume=resume)
+def test_rejects_missing_tracker_before_starting(tmp_path, monkeypatch, cats, resume):
+    find_spec = tracking.find_spec
+    monkeypatch.setattr(tracking, "find_spec", lambda name: None if name == "tensorboard" else find_spec(name))
+    with pytest.raises(FamiliarError, match=r"^--track tensorboard needs accelerate: pip install [^ ]+$"):
+        fit(TINY, cats, tmp_path / "run", track="tensorboard", resume=resume)
     assert not list(tmp_path.iterdir())
 
 

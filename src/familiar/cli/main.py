@@ -18,6 +18,7 @@ from familiar.cli.commands.inspect import inspect
 from familiar.cli.commands.match import match
 from familiar.cli.commands.models import models
 from familiar.cli.commands.pack import pack
+from familiar.cli.commands.push import push
 from familiar.cli.commands.quickstart import quickstart
 from familiar.cli.commands.recipes import recipes
 from familiar.cli.commands.serve import serve
@@ -41,6 +42,7 @@ COMMANDS = (
     train,
     evaluate,
     export,
+    push,
     import_network,
     embed,
     cluster,
@@ -69,6 +71,8 @@ EXTRA_OF = {  # which extra brings a package that may be missing
     "ray": "ray",
     "filelock": "ray",
     "pymilvus": "milvus",
+    "huggingface_hub": "hub",
+    "accelerate": "track",
     "fastapi": "serve",
     "httptools": "serve",
     "httpx2": "serve",

@@ -59,9 +59,9 @@ FILE = click.Path(readable=False, path_type=Path)  # the function that reads a f
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON document on stdout.")
 data_argument = click.argument("data", nargs=-1, required=True, metavar="DATA...")
 _MODELS = (
-    "a bundle (.onnx), a run folder or the name of a shipped bundle (familiar models --shipped). Repeat it for bundles "
-    "of several species, as SPECIES=MODEL where a bundle does not say which it is for; or give a .json file that "
-    "familiar species wrote."
+    "a bundle (.onnx), a run folder, the name of a shipped bundle (familiar models --shipped) or hf://ORG/REPO of the "
+    "Hugging Face Hub. Repeat it for bundles of several species, as SPECIES=MODEL where a bundle does not say which it "
+    "is for; or give a .json file that familiar species wrote."
 )
 _FAMILY = "pet-mobile for cats and dogs, person-mobile for people"
 model_option = click.option("--model", "-m", "models", required=True, multiple=True, help=f"A{_MODELS[1:]}")

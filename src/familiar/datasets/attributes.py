@@ -11,7 +11,7 @@ import numpy as np
 from familiar.core.csv_rows import read_rows
 from familiar.core.errors import BadDataset
 from familiar.core.terminal_text import one_line
-from familiar.datasets.folders import IdentityTable
+from familiar.datasets.identity_table import IdentityTable
 from familiar.datasets.spellings import unify_identity
 
 log = logging.getLogger(__name__)

@@ -6,7 +6,8 @@ import numpy as np
 
 from familiar.core.notebook import NotebookImage, NotebookTile, notebook_html
 from familiar.core.plural import pluralize
-from familiar.datasets.folders import IdentityTable, PhotoRef, open_photo
+from familiar.datasets.identity_table import IdentityTable
+from familiar.datasets.photo_references import PhotoRef, open_photo
 from familiar.photos.thumbnails import encode_jpeg, shrink
 
 IDENTITIES_SHOWN = 8

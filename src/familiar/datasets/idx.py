@@ -75,11 +75,11 @@ class IdxPhoto:
             raise UnreadablePhoto(f"{self.name}: can no longer be read ({error})") from error
 
 
-def mnist_photos(folder: Path, part: Literal["train", "test"]) -> dict[str, tuple[IdxPhoto, ...]]:
-    """List the images of each label, in the order of the file.
+def mnist_photos(folder: Path, part: Literal["train", "test"]) -> tuple[list[str], list[IdxPhoto]]:
+    """List the images in the order of the file.
 
     Returns:
-        Images by their label's number as text.
+        The digit of each image as text, and the images.
 
     Raises:
         BadDataset: a file is missing or damaged, the numbers of labels and images differ, or a label is not a digit.
@@ -97,12 +97,8 @@ def mnist_photos(folder: Path, part: Literal["train", "test"]) -> dict[str, tupl
         raise BadDataset(
             f"{labels_file}: label {labels[invalid[0]]} of image {invalid[0]:,} is not a digit; download it again"
         )
-    return {
-        f"{digit}": tuple(
-            IdxPhoto(images_file, f"mnist:{part}/{digit}", int(index)) for index in np.flatnonzero(labels == digit)
-        )
-        for digit in np.unique(labels)
-    }
+    digits = [str(label) for label in labels.tolist()]
+    return digits, [IdxPhoto(images_file, f"mnist:{part}/{digit}", index) for index, digit in enumerate(digits)]
 
 
 def read_idx(path: Path, dimensions: int) -> UInt8[np.ndarray, "..."]:

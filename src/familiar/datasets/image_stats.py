@@ -13,7 +13,7 @@ from jaxtyping import Int8
 
 from familiar.core.errors import UnreadablePhoto
 from familiar.datasets.duplicates import fine_structure, perceptual_hash, thumbnail
-from familiar.datasets.folders import PhotoRef, open_photo
+from familiar.datasets.photo_references import PhotoRef, open_photo
 from familiar.datasets.synthetic import SyntheticPhoto
 
 READ_PX = 256  # a large JPEG is decoded at the smallest scale whose short side has at least this

@@ -15,9 +15,9 @@ from familiar.core.names import confusable_key
 from familiar.core.terminal_text import printable
 from familiar.core.types import Photo
 from familiar.datasets.duplicates import DuplicateGroup, find_duplicates
-from familiar.datasets.folders import IdentityTable, PhotoRef, sort_by_hash
+from familiar.datasets.identity_table import IdentityTable, sort_by_hash
 from familiar.datasets.image_stats import ImageStats, read_all_image_stats
-from familiar.datasets.shards.scanning import ShardPhoto
+from familiar.datasets.photo_references import photo_path
 
 SAMPLE_SIZE = 9
 _MAX_BINS = 12
@@ -315,11 +315,6 @@ def histogram(counts: Sequence[int] | np.ndarray) -> tuple[Bin, ...]:
 def photo_name(table: IdentityTable, row: int) -> str:
     """Return ROOT/IDENTITY/PHOTO in printable form."""
     return printable(f"{table.names[table.labels[row]]}/{table.photos[row].name.rpartition('/')[2]}")
-
-
-def photo_path(photo: PhotoRef) -> str:
-    """Return a file's path, a shard's with the photo's name, or the name of a photo that is not a file."""
-    return str(photo) if isinstance(photo, Path | ShardPhoto) else photo.name
 
 
 def _sample(table: IdentityTable, rows: Sequence[int]) -> tuple[int, ...]:

@@ -12,7 +12,7 @@ from familiar.core.templating import render_template
 from familiar.core.terminal_text import printable
 from familiar.core.types import Photo
 from familiar.datasets.duplicates import DuplicateGroup
-from familiar.datasets.folders import IdentityTable, open_photo
+from familiar.datasets.identity_table import IdentityTable
 from familiar.datasets.inspection import (
     DUPLICATE_KINDS,
     DuplicateKind,
@@ -20,6 +20,7 @@ from familiar.datasets.inspection import (
     histogram,
     photo_name,
 )
+from familiar.datasets.photo_references import open_photo
 
 SAMPLE_PX = 240
 DUPLICATE_PX = 144

@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import Int64
 
 from familiar.core.errors import BadDataset
-from familiar.datasets.folders import IdentityTable
+from familiar.datasets.identity_table import IdentityTable
 from familiar.datasets.spellings import unify_identity
 from familiar.metrics.pairs import Pairs
 

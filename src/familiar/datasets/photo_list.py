@@ -8,7 +8,8 @@ from contextlib import suppress
 from pathlib import Path
 
 from familiar.core.files import write_atomically
-from familiar.datasets.inspection import Inspection, photo_path
+from familiar.datasets.inspection import Inspection
+from familiar.datasets.photo_references import photo_path
 from familiar.photos.pixel_modes import stored_channels
 
 PHOTO_COLUMNS = ("identity", "file", "height_px", "width_px", "channels", "stored_as", "bytes")

@@ -1,24 +1,30 @@
-"""Data sources named on the command line (DATA...): a folder of identities, a data set's own layout, or drawn pets.
+"""Data sources named on the command line (DATA...): folders of identities, tables, shards, and drawn pets.
 
 Data sets with one folder per identity are read as folders: CASIA-WebFace (`0000045/001.jpg`), LFW
-(`NAME/NAME_0001.jpg`; `pairs` and `read_identity_list` read its protocol files), and PetFace's `images/SPECIES`. A
-folder of shards, on disk or behind a URL, is a source too (`datasets.shards`).
+(`NAME/NAME_0001.jpg`; `pairs` and `read_identity_list` read its protocol files), and PetFace's `images/SPECIES`.
 """
 
 import logging
 import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
+from pathlib import Path, PurePosixPath
+
+import numpy as np
 
 from familiar.core.errors import BadDataset
 from familiar.core.terminal_text import one_line, printable
-from familiar.datasets.idx import IdxPhoto, mnist_photos
-from familiar.datasets.shards.scanning import ShardPhoto, name_of, names_shards, scan_shards
-from familiar.datasets.spellings import Spellings, unify_identity
-from familiar.datasets.synthetic import SyntheticPhoto, SyntheticSource
+from familiar.datasets.identity_table import IdentityTable, build_table
+from familiar.datasets.idx import mnist_photos
+from familiar.datasets.photo_references import LazyPhotos
+from familiar.datasets.shards.parquet import parquet_rows
+from familiar.datasets.shards.scanning import name_of, names_shards, scan_shards
+from familiar.datasets.shards.storage import is_url
+from familiar.datasets.spellings import unify_identity
+from familiar.datasets.synthetic import SyntheticSource
+from familiar.datasets.table_files import TABLE_SUFFIXES, read_file
+from familiar.datasets.table_rows import table_from_rows
 from familiar.photos.listing import (
     BROKEN_LINKS,
     EXCLUDED,
@@ -37,21 +43,12 @@ from familiar.photos.listing import (
 
 log = logging.getLogger(__name__)
 
-PhotoRef = Path | SyntheticPhoto | IdxPhoto | ShardPhoto
 MAX_NAMES_SHOWN = 10  # of missing names, in a message
 PETFACE_PARTS = ("train", "val", "test", "reidentification")
 
 
-@dataclass(frozen=True)
-class Source:
-    """The identities of one source. Their photos are listed on demand, as drawn ones can be millions."""
-
-    identities: tuple[str, ...]
-    photos_of: Callable[[str], Sequence[PhotoRef]]
-
-
-# Lists a source without the files that patterns exclude, and counts skipped files by reason.
-Scan = Callable[[Counter[str], Sequence[str]], Source]
+# Reads a source without the files that patterns exclude, and counts skipped files by reason.
+Scan = Callable[[Counter[str], Sequence[str]], IdentityTable]
 
 
 def parse_sources(texts: Iterable[str]) -> dict[str, Scan]:
@@ -69,7 +66,8 @@ def parse_sources(texts: Iterable[str]) -> dict[str, Scan]:
         if colon and layout in _LAYOUTS:
             name, scan = _LAYOUTS[layout](text)
         else:
-            name, scan = _shards(text) if names_shards(text) else _folder(text)
+            reader = _table if names_table(text) else _shards if names_shards(text) else _folder
+            name, scan = reader(text)
         name = unify_identity(name)
         if name in sources:
             raise BadDataset(f"two of the sources are named {name!r}; rename one, so that their identities differ")
@@ -83,13 +81,14 @@ def abbreviate_names(names: Iterable[str]) -> str:
     return printable(", ".join(names[:MAX_NAMES_SHOWN]) + (", ..." if len(names) > MAX_NAMES_SHOWN else ""))
 
 
-def scan_folder(root: Path, ignored: Counter[str], exclude: Sequence[str] = ()) -> Source:
+def scan_folder(name: str, root: Path, ignored: Counter[str], exclude: Sequence[str] = ()) -> IdentityTable:
     """List a folder laid out as `ROOT/IDENTITY/PHOTO`, sorted by name.
 
     Folders whose names look the same are one identity, with a warning. An identity's folder that cannot be listed is
     left out with a warning. Links are followed, but no folder is listed twice.
 
     Args:
+        name: of the root, that the names of the identities begin with.
         root: the folder.
         ignored: counts what is left out, by kind.
         exclude: patterns of files and folders to leave out, as of `photos.listing.Exclusion`.
@@ -98,8 +97,8 @@ def scan_folder(root: Path, ignored: Counter[str], exclude: Sequence[str] = ()) 
         BadDataset: there is no photo, or the folder cannot be listed.
     """
     before, exclusion = Counter(ignored), Exclusion(exclude)
-    photos_by_identity: dict[str, list[Path]] = {}
-    spellings = Spellings()
+    identities: list[str] = []
+    photos: list[Path] = []
     photos_in_root = 0
     for entry in _visible_entries(root, root, exclusion, ignored):
         if not _is_folder(entry):
@@ -107,7 +106,7 @@ def scan_folder(root: Path, ignored: Counter[str], exclude: Sequence[str] = ()) 
             photos_in_root += kind is None
             ignored["files outside an identity's folder" if kind in (None, OTHER) else kind] += 1
             continue
-        photos: list[Path] = []
+        count = len(photos)
         try:
             entries = _visible_entries(Path(entry.path), root, exclusion, ignored)
         except BadDataset as error:
@@ -121,22 +120,24 @@ def scan_folder(root: Path, ignored: Counter[str], exclude: Sequence[str] = ()) 
                 ignored[kind] += 1
             else:
                 photos.append(Path(inner.path))
-        if photos:
-            identity = spellings.unify(entry.name)
-            others = photos_by_identity.get(identity)
-            photos_by_identity[identity] = (
-                sorted([*others, *photos], key=lambda photo: photo.name) if others else photos
-            )
-        else:
-            ignored["identities without a photo"] += 1
-    if not photos_by_identity:
+        identities += [entry.name] * (len(photos) - count)
+        ignored["identities without a photo"] += len(photos) == count
+    if not photos:
         hint = f"; {photos_in_root} photos are directly in it" if photos_in_root else ""
         if reasons := describe_counts(ignored - before, NOT_LISTED):
             hint += f"; left out: {reasons}"
         expected = f"{root.resolve().name}/IDENTITY/PHOTO.jpg"
         raise BadDataset(f"{root}: contains no folder of photos{hint}. Expected: {expected}")
-    spellings.warn(root)
-    return Source(tuple(photos_by_identity), photos_by_identity.__getitem__)
+    return build_table(root, name, identities, photos, [photo.name for photo in photos])
+
+
+def names_table(location: str) -> bool:
+    """Whether a source of data is a table of photos by its suffix: a CSV, or COCO's JSON.
+
+    Args:
+        location: a path or URL.
+    """
+    return location.lower().endswith(TABLE_SUFFIXES) and (is_url(location) or not Path(location).is_dir())
 
 
 def _folder(text: str) -> tuple[str, Scan]:
@@ -144,23 +145,41 @@ def _folder(text: str) -> tuple[str, Scan]:
     if not text or not folder.is_dir():
         problem = "is not a folder" if text and folder.exists() else "no such folder"
         raise BadDataset(f"{text or 'an empty name'}: {problem}; name a folder that contains one folder per identity")
-    return folder.resolve().name, partial(scan_folder, folder)
+    name = unify_identity(folder.resolve().name)
+    return name, partial(scan_folder, name, folder)
 
 
 def _shards(text: str) -> tuple[str, Scan]:
-    def scan(ignored: Counter[str], _: Sequence[str]) -> Source:
-        photos = scan_shards(text, ignored)
-        return Source(tuple(photos), photos.__getitem__)
+    name = unify_identity(name_of(text))
+    return name, lambda ignored, _: scan_shards(text, ignored, root=name)
 
-    return name_of(text), scan
+
+def _table(text: str) -> tuple[str, Scan]:
+    """Read a table whose paths begin from its folder, or from that of `table:FILE:FOLDER`."""
+    location, _, photos = text.removeprefix("table:").rpartition(":")
+    if not text.startswith("table:") or not Path(photos).is_dir():
+        location = text.removeprefix("table:")
+        photos = location.rpartition("/")[0] if is_url(location) else str(Path(location).parent)
+    name = unify_identity(PurePosixPath(location).stem)
+
+    def scan(ignored: Counter[str], _: Sequence[str]) -> IdentityTable:
+        rows = parquet_rows(location) if location.endswith(".parquet") else read_file(location)
+        return table_from_rows(location, name, rows, photos, ignored)
+
+    return name, scan
 
 
 def _synthetic(text: str) -> tuple[str, Scan]:
     source = SyntheticSource.parse(text)
-    names = tuple(f"{identity:06d}" for identity in range(source.identities))
     # The source without its counts, as a larger set contains a smaller one.
-    name = source.photos(0)[0].name.split("/", 1)[0]
-    return name, lambda _, __: Source(names, lambda identity: source.photos(int(identity)))
+    root, photos_each = source.photo(0).name.split("/", 1)[0], source.photos_per_identity
+
+    def scan(_: Counter[str], __: Sequence[str]) -> IdentityTable:
+        rows = np.arange(source.identities * photos_each)
+        names = tuple(f"{root}/{identity:06d}" for identity in range(source.identities))
+        return IdentityTable(LazyPhotos(rows, source.photo), rows // photos_each, names)
+
+    return root, scan
 
 
 def _mnist(text: str) -> tuple[str, Scan]:
@@ -170,9 +189,9 @@ def _mnist(text: str) -> tuple[str, Scan]:
     if not folder or not Path(folder).is_dir():
         raise BadDataset(f"{text}: no such folder; write MNIST as mnist:FOLDER or mnist:FOLDER:test")
 
-    def scan(_: Counter[str], __: Sequence[str]) -> Source:
-        photos = mnist_photos(Path(folder), part)
-        return Source(tuple(photos), photos.__getitem__)
+    def scan(_: Counter[str], __: Sequence[str]) -> IdentityTable:
+        digits, photos = mnist_photos(Path(folder), part)
+        return build_table(folder, name, digits, photos, [photo.name for photo in photos])
 
     return name, scan
 
@@ -195,30 +214,29 @@ def _petface(text: str) -> tuple[str, Scan]:
             f"contains images/SPECIES; it may end in :{', :'.join(PETFACE_PARTS)}"
         )
 
-    def scan(ignored: Counter[str], exclude: Sequence[str]) -> Source:
-        root = scan_folder(images, ignored, exclude)
-        if part is None:
-            return root
-        return _petface_part(root, _petface_list(Path(folder, "split", species), part), ignored)
+    name = unify_identity(f"petface-{species}")
 
-    return f"petface-{species}", scan
+    def scan(ignored: Counter[str], exclude: Sequence[str]) -> IdentityTable:
+        table = scan_folder(name, images, ignored, exclude)
+        return (
+            table
+            if part is None
+            else _petface_part(table, _petface_list(Path(folder, "split", species), part), ignored)
+        )
+
+    return name, scan
 
 
-def _petface_part(source: Source, listing: Path, ignored: Counter[str]) -> Source:
+def _petface_part(table: IdentityTable, listing: Path, ignored: Counter[str]) -> IdentityTable:
     listed = frozenset(_petface_names(listing))
-    photos_by_identity: dict[str, list[PhotoRef]] = {}
-    missing = set(listed)
-    for identity in source.identities:
-        photos = [photo for photo in source.photos_of(identity) if f"{identity}/{photo.name}" in listed]
-        missing -= {f"{identity}/{photo.name}" for photo in photos}
-        if photos:
-            photos_by_identity[identity] = photos
-    if not photos_by_identity:
+    identities = [name.partition("/")[2] for name in table.names]
+    names = [f"{identities[label]}/{photo.name}" for photo, label in zip(table.photos, table.labels, strict=True)]
+    if not (missing := listed - set(names)) < listed:
         raise BadDataset(f"{listing}: none of its {len(listed):,} photos exists, for example {min(listed)}")
     if missing:
         ignored["listed photos not found"] += len(missing)
         log.warning("%s: %d photos not found: %s", listing, len(missing), abbreviate_names(missing))
-    return Source(tuple(photos_by_identity), photos_by_identity.__getitem__)
+    return table.select_rows(np.flatnonzero([name in listed for name in names]))
 
 
 def _petface_list(folder: Path, part: str) -> Path:
@@ -253,6 +271,7 @@ def _petface_names(listing: Path) -> Iterator[str]:
 
 _LAYOUTS: dict[str, Callable[[str], tuple[str, Scan]]] = {
     "synthetic": _synthetic,
+    "table": _table,
     "mnist": _mnist,
     "petface": _petface,
 }

@@ -21,6 +21,7 @@ from familiar.core.json_codec import DOCUMENTS
 from familiar.core.json_text import parse_json
 from familiar.core.protobuf import encode_field, iterate_fields
 from familiar.core.species_means import SpeciesMeans
+from familiar.embedding.hub_download import fetch_bundle, is_hub_name
 from familiar.embedding.network_scan import check_network, scan_network
 from familiar.embedding.zoo import shipped_bundles
 from familiar.photos.preprocessing import Preprocessing
@@ -103,12 +104,14 @@ def resolve_model(model: Path | str) -> Path:
     """Find the file of a bundle.
 
     Args:
-        model: a bundle file, a run folder with a bundle, or the name of a shipped bundle. A file or folder with that
-            name takes precedence over the shipped bundle.
+        model: a bundle file, a run folder with a bundle, the name of a shipped bundle, or `hf://ORG/REPO[@REVISION]`,
+            which is downloaded. A file or folder with that name takes precedence over the shipped bundle.
 
     Raises:
         BadBundle: there is none.
     """
+    if is_hub_name(model):
+        return fetch_bundle(model)
     path, shipped = Path(model), shipped_bundles()
     try:
         if not path.exists():
@@ -130,7 +133,7 @@ def load_bundle(model: Path | str) -> Bundle:
     """Read a bundle and verify its checksums, which cover every byte.
 
     Args:
-        model: a bundle file, a run folder or the name of a shipped bundle, as for `resolve_model`.
+        model: a bundle file, a run folder, the name of a shipped bundle or one of the Hub, as for `resolve_model`.
 
     Raises:
         BadBundle: the file is missing, not a bundle, corrupted, or of another format, or its network refers to other

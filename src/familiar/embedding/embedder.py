@@ -23,6 +23,7 @@ from familiar.detection.detector import Detector
 from familiar.detection.detectors import available_detector, build_detector
 from familiar.detection.faces import MIN_SCORE, Choice, DetectedFaces, find_faces, min_decoded_side_px
 from familiar.embedding.bundle import Bundle, BundleMetadata
+from familiar.embedding.hub_download import hub_name
 from familiar.embedding.networks import Network, SharedNetwork, onnx_network
 from familiar.embedding.species import SUFFIX, Models, open_bundles, species_of
 from familiar.embedding.zoo import shipped_bundles
@@ -549,8 +550,9 @@ def _batch_size(bundle: Bundle) -> int:
 
 
 def _name_of(bundle: Bundle) -> str | None:
-    """Return the name of a shipped bundle, or the absolute path of a bundle's file; None: it has none."""
+    """Return the name of a shipped bundle or one of the Hub, or the absolute path of a file; None: it has none."""
     if not bundle.path.is_file():
         return None
     path = absolute_path(bundle.path)
-    return next((name for name, file in shipped_bundles().items() if absolute_path(file) == path), str(path))
+    shipped = next((name for name, file in shipped_bundles().items() if absolute_path(file) == path), None)
+    return shipped or hub_name(path) or str(path)

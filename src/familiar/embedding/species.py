@@ -1,7 +1,7 @@
 """Which bundle embeds faces of which species: one for all, one for each, or a JSON file that says so.
 
 A species file maps species to bundles: `{"cat": "pet-mobile", "dog": "pet-mobile", "person": "people.onnx"}`. A bundle
-is the name of a shipped one, or a path relative to the file.
+is the name of a shipped one or of one on the Hub (`hf://ORG/REPO`), or a path relative to the file.
 """
 
 import json
@@ -18,6 +18,7 @@ from familiar.core.json_text import parse_json
 from familiar.core.types import LABELS
 from familiar.detection.detectors import DETECTORS
 from familiar.embedding.bundle import Bundle, load_bundle
+from familiar.embedding.hub_download import is_hub_name
 from familiar.embedding.zoo import shipped_bundles
 
 SUFFIX = ".json"
@@ -85,7 +86,8 @@ def read_species_file(path: Path) -> dict[str, Path | str]:
         # also that of another computer, which Windows would tell its password
         raise BadBundle(f"{path}: names a bundle by an absolute path, {absolute[0]}; give it relative to the file")
     shipped = shipped_bundles()
-    return {name: each if each in shipped else path.parent / each for name, each in stored.items()}
+    is_name = {each: each in shipped or is_hub_name(each) for each in stored.values()}
+    return {name: each if is_name[each] else path.parent / each for name, each in stored.items()}
 
 
 def write_species_file(path: Path, models: Mapping[str, Path | str]) -> None:
@@ -102,8 +104,8 @@ def write_species_file(path: Path, models: Mapping[str, Path | str]) -> None:
     folder = absolute_path(path).parent
 
     def name_of(model: Path | str) -> str:
-        is_shipped = str(model) in shipped_bundles() and not Path(model).exists()
-        return str(model) if is_shipped else Path(os.path.relpath(absolute_path(model), folder)).as_posix()
+        is_name = is_hub_name(model) or (str(model) in shipped_bundles() and not Path(model).exists())
+        return str(model) if is_name else Path(os.path.relpath(absolute_path(model), folder)).as_posix()
 
     stored = {check_species_name(name): name_of(model) for name, model in models.items()}
     write_atomically(path, json.dumps(stored, indent=2).encode() + b"\n")

@@ -11,7 +11,7 @@ from familiar.core.cpu import available_cores
 from familiar.datasets.duplicates import DuplicateGroup, find_duplicates
 from familiar.datasets.folders import IdentityTable, PhotoRef
 from familiar.datasets.image_stats import ImageStats, read_all_image_stats
-from familiar.datasets.inspection import photo_path
+from familiar.datasets.photo_references import BoxedPhoto, photo_path
 from familiar.datasets.synthetic import SyntheticPhoto
 from familiar.evaluation.results.document import ComparedPhotos, LeakedPicture, LeakResults
 
@@ -87,4 +87,6 @@ def _find_same_pictures(photos: Sequence[PhotoRef], on_photo: Callable[[int], No
 
 def _resolved(photo: PhotoRef) -> PhotoRef:
     """Return the same value for the same file, however its path is written."""
+    if isinstance(photo, BoxedPhoto) and isinstance(photo.photo, Path):
+        return replace(photo, photo=photo.photo.resolve())
     return photo.resolve() if isinstance(photo, Path) else photo

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from threadpoolctl import threadpool_limits
@@ -12,7 +12,7 @@ from threadpoolctl import threadpool_limits
 from familiar.core.errors import NoBundleForSpecies, UnknownSpecies
 from familiar.core.files import make_folder
 from familiar.datasets.attributes import read_attributes
-from familiar.datasets.folders import DataSpec, open_photo
+from familiar.datasets.folders import DataSpec, open_data, open_photo
 from familiar.detection.detector import Detector
 from familiar.embedding.photos import detector_for
 from familiar.evaluation.centering import center_on_collection
@@ -32,8 +32,8 @@ _REPLICATE_DIGITS = 7  # the metrics are no more exact
 
 def evaluate(
     model: Path | str,
-    data: DataSpec | Path | str,
-    output: Path | str,
+    data: DataSpec | Path | str | Any,
+    output: Path | str | None = None,
     options: EvaluationOptions | None = None,
     *,
     split: Literal["test", "all"] | None = None,
@@ -47,15 +47,15 @@ def evaluate(
     providers: Sequence[str] | None = None,
     on_progress: Callable[[str], None] = lambda _: None,
 ) -> EvaluationResults:
-    """Evaluate `model` and write `eval_results.json`, the plots and `report.html`.
+    """Evaluate `model`, and write `eval_results.json`, the plots and `report.html` if a folder is named.
 
     Args:
         model: a bundle, a run folder, the name of a bundle that comes with the package, or a file of species
             (`.json`). With several bundles a photo is compared with those of the same bundle, and has a similarity of 0
             to others; `slices` has the metrics of each species by its own bundle and thresholds.
-        data: a folder with one subfolder of photos per identity, a text such as "synthetic:cats:800x8", or several of
-            them as a `DataSpec`.
-        output: folder to write to; created if missing.
+        data: a folder with one subfolder of photos per identity, a CSV, a DataFrame or another table as for
+            `datasets.read_table`, a text such as "synthetic:cats:800x8", or several sources as a `DataSpec`.
+        output: folder to write to; created if missing. None: nothing is written.
         options: the suites and their options.
         split: identities to evaluate on: "test" (held out by the run that the model is part of) or "all"; None is
             "test" if that run knows every identity, else "all".
@@ -82,15 +82,17 @@ def evaluate(
         BadBundle: there is no such model.
         BadDataset: an option does not fit the data or the model, or no photo could be embedded.
     """
-    options, data, output = options or EvaluationOptions(), DataSpec.from_source(data), Path(output)
+    options = options or EvaluationOptions()
     check_suite_names(options.suites)
     opened = open_evaluated_model(model, resize_px, providers)
     paths = [bundle.path for bundle in opened.all_bundles]
-    chosen = select_identities(data.read(), paths, split, None if split_of is None else Path(split_of))
+    spec, table = open_data(data)
+    chosen = select_identities(table, paths, split, None if split_of is None else Path(split_of))
     if options.slices is not None:
         read_attributes(options.slices, chosen.table, options.by)  # report its errors before the work
     detector = detector_for(opened, chosen.table.photos, detector, open_photo=open_photo)
-    make_folder(output)  # fail here rather than after the work
+    if output is not None:
+        make_folder(Path(output))  # fail here rather than after the work
     leak_results, rows = None, np.arange(len(chosen.table))
     if leaks != "skip":
         leak_results, leaking_rows = find_leaks(
@@ -120,7 +122,7 @@ def evaluate(
         suite_results = run_suites(context, options.suites, on_suite=lambda name: on_progress(f"measuring {name}"))
         results = EvaluationResults(
             model=model_info(context, resize_px),
-            data=_data_info(context, data, chosen),
+            data=_data_info(context, spec, chosen),
             interval=IntervalSettings(confidence=0.95, resampled="identities", replicates=REPLICATES, seed=SEED),
             leaks=leak_results,
             reasons=suite_results.reasons,
@@ -131,9 +133,10 @@ def evaluate(
                 for path, values in suite_results.replicates.items()
             },
         )
-        on_progress("writing the report")
-        write_results(output / "eval_results.json", results)
-        write_report(output, results, context)
+        if output is not None:
+            on_progress("writing the report")
+            write_results(Path(output, "eval_results.json"), results)
+            write_report(Path(output), results, context)
     return results
 
 
@@ -147,7 +150,7 @@ def _data_info(context: EvaluationContext, data: DataSpec, chosen: EvaluationDat
         trained = len(names & set(chosen.trained_on.names))
         selected = len(names & chosen.seen_identities) - trained
     return DataInfo(
-        sources=tuple(data.sources),
+        sources=data.sources or ("a table in memory",),
         split=chosen.split,
         identities=len(table.names),
         photos=len(table),

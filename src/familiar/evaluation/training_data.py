@@ -10,7 +10,7 @@ import numpy as np
 from familiar.core import run_files
 from familiar.core.errors import BadDataset, BadRun
 from familiar.datasets.folders import DataSpec, IdentityTable
-from familiar.datasets.split import Split
+from familiar.datasets.split import Split, photo_groups
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,22 +54,36 @@ def select_identities(
             )
         return EvaluationData(table, "all")
     run_split = _combine([Split.read(path) for path in files])
-    names = set(table.names)
     if split is None:
-        split = "test" if names <= {*run_split.train, *run_split.validation, *run_split.test} else "all"
+        split = "test" if _knows_all(run_split, table) else "all"
     trained_on, seen = None, None
-    if split_of is None:
-        trained_on = table.select_identities(run_split.train)
-        seen = frozenset({*run_split.train, *run_split.validation})
+    if split_of is None and _has_groups(run_split, table):
+        trained_on = run_split.select(table, "train")
+        seen = frozenset(run_split.select(table, "train", "validation").names)
     if split == "all":
         return EvaluationData(table, "all", trained_on, seen)
-    test_table = table.select_identities(run_split.test)
     listed = ", ".join(map(str, files))
     if not run_split.test:
         raise BadDataset(f"{listed}: the run held out no identities to test on; use --split all")
+    test_table = run_split.select(table, "test")
     if not len(test_table):
         raise BadDataset(f"{listed}: none of its test identities is in the data given; use --split all")
     return EvaluationData(test_table, "test", trained_on, seen)
+
+
+def _has_groups(split: Split, table: IdentityTable) -> bool:
+    """Whether the data say what the split is by: those that a run was not made of need not."""
+    try:
+        photo_groups(table, split.by)
+    except BadDataset:
+        return False
+    return True
+
+
+def _knows_all(split: Split, table: IdentityTable) -> bool:
+    """Whether every photo is on a side of the split."""
+    groups = photo_groups(table, split.by)[0] if _has_groups(split, table) else ("",)
+    return {*groups} <= {*split.train, *split.validation, *split.test}
 
 
 def seen_photos(bundles: Sequence[Path]) -> IdentityTable | None:
@@ -105,14 +119,16 @@ def _seen_by(bundle: Path) -> IdentityTable | None:
     folder = run_folder(bundle)
     try:
         split = Split.read(folder / run_files.SPLIT)
-        return DataSpec.from_run(folder).read().select_identities({*split.train, *split.validation})
+        return split.select(DataSpec.from_run(folder).read(), "train", "validation")
     except (BadRun, BadDataset):
         return None
 
 
 def _combine(splits: Sequence[Split]) -> Split:
     """Combine the splits of several runs; an identity is on the first of the three sides that it is on in any run."""
+    if len({split.by for split in splits}) > 1:
+        raise BadDataset("the runs of these bundles were split by different things; evaluate one of the bundles")
     train = {name for split in splits for name in split.train}
     validation = {name for split in splits for name in split.validation} - train
     test = {name for split in splits for name in split.test} - train - validation
-    return Split(splits[0].seed, tuple(sorted(train)), tuple(sorted(validation)), tuple(sorted(test)))
+    return Split(splits[0].seed, tuple(sorted(train)), tuple(sorted(validation)), tuple(sorted(test)), splits[0].by)

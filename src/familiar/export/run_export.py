@@ -19,7 +19,7 @@ from familiar.core.errors import BadDataset, BadRecipe, BadRun, GateRefused, Par
 from familiar.core.files import make_folder, write_atomically
 from familiar.core.species_means import SpeciesMeans
 from familiar.core.vectors import prefix
-from familiar.datasets.folders import DataSpec, IdentityTable
+from familiar.datasets.folders import DataSpec, IdentityTable, open_data
 from familiar.embedding.bundle import Bundle, BundleMetadata, load_bundle, serialize_bundle
 from familiar.export.gate import DEFAULT_GATE, MIN_SAME_SPACE_COSINE, Gate, GateMetrics, gate_metrics
 from familiar.export.onnx import onnx_bytes
@@ -92,7 +92,7 @@ class _Source:
 
     @cached_property
     def calibration_photos(self) -> Float32[np.ndarray, "n 3 s s"]:
-        table = self.rounding_table or self.table.select_identities(self.run.split().train)
+        table = self.rounding_table or self.run.split().select(self.table, "train")
         return _calibration_photos(table, self.recipe)
 
 
@@ -113,7 +113,7 @@ class _ExportCheck:
 def export_bundle(
     run_dir: Path | str,
     output: Path | str,
-    data: DataSpec | Path | str | None = None,
+    data: DataSpec | Path | str | Any | None = None,
     license: str = UNKNOWN_LICENSE,
     precisions: Sequence[Precision] = ("float32",),
     max_bytes: int | None = None,
@@ -130,7 +130,7 @@ def export_bundle(
     Args:
         run_dir: folder of the run.
         output: the bundle's file; its folder is created.
-        data: where the run's photos are, if they are no longer where the run read them.
+        data: where the run's photos are, if they are no longer where the run read them, or a table of them.
         license: terms of use, stored in the bundle.
         precisions: in the order in which they are tried.
         max_bytes: largest size of the bundle; by default any.
@@ -153,7 +153,7 @@ def export_bundle(
         BadBundle: the network cannot have a fixed batch size.
     """
     output = Path(output)
-    source = _load_source(RunFolder(Path(run_dir)), _spec(data), _spec(rounding_photos), components)
+    source = _load_source(RunFolder(Path(run_dir)), data, rounding_photos, components)
     refusals: list[GateRefused | ParityFailed] = []
     sizes: dict[int, Precision] = {}
     for precision in precisions:
@@ -177,23 +177,19 @@ def export_bundle(
     )
 
 
-def _spec(data: DataSpec | Path | str | None) -> DataSpec | None:
-    return None if data is None else DataSpec.from_source(data)
-
-
 def _load_source(
-    run: RunFolder, data: DataSpec | None, rounding_photos: DataSpec | None, components: int | None
+    run: RunFolder, data: Any | None, rounding_photos: DataSpec | Path | str | None, components: int | None
 ) -> _Source:
     recipe = run.recipe()
     prefixes = _prefixes(run, recipe, components)
-    rounding_table = None if rounding_photos is None else rounding_photos.read()
+    rounding_table = None if rounding_photos is None else open_data(rounding_photos)[1]
     network = build_network(recipe)
     load_weights(run.embedder, network=network)
     if components is not None:
         truncate_head(network.head, components)
     try:
-        table = (data or run.data_spec()).read()
-        held_out = table.select_identities(run.split().validation)
+        _, table = open_data(run.data_spec() if data is None else data)
+        held_out = run.split().select(table, "validation")
     except BadDataset as error:
         raise BadRun(
             f"{run.path}: its photos are not where the run read them; give their new folders with --data ({error})"
@@ -330,7 +326,7 @@ def _parity_record(check: _ExportCheck) -> dict[str, Any]:
 
 def _species_means(source: _Source, model: bytes, embeddings: Float32[np.ndarray, "n d"]) -> SpeciesMeans:
     """Return the mean of the training photos of each collection, and the calibration of what a gallery compares."""
-    table = source.table.select_identities(source.run.split().train)
+    table = source.run.split().select(source.table, "train")
     collections = np.array([name.split("/", 1)[0] for name in table.names])[table.labels]
     means: dict[str, tuple[float, ...]] = {}
     for collection in np.unique(collections).tolist():

@@ -13,7 +13,7 @@ from familiar.training.run import RunFolder
 
 
 def train(
-    data: DataSpec | Path | str,
+    data: DataSpec | Path | str | Any,
     output: Path | str,
     recipe: Recipe | None = None,
     *,
@@ -23,8 +23,8 @@ def train(
     """Train a network on labeled photos and export it as a bundle.
 
     Args:
-        data: a folder with one subfolder of photos per identity, a text such as "synthetic:cats:800x8", or several of
-            them as a `DataSpec`.
+        data: a folder with one subfolder of photos per identity, a CSV, a DataFrame or another table as for
+            `datasets.read_table`, a text such as "synthetic:cats:800x8", or several sources as a `DataSpec`.
         output: the folder of the run, which is created; the bundle is its `model.onnx`.
         recipe: how to train, such as `recipes.recipe_named("pet-nano")`; by default "pet-mobile".
         license: terms of use of the weights, stored in the bundle.
@@ -43,6 +43,7 @@ def train(
     bundle = RunFolder(run).bundle
     with join_ranks() as ranks:
         fit(Recipe("pet-mobile") if recipe is None else recipe, data, run, **options)
-        exported = export_bundle(run, bundle, license=license) if ranks.is_main else None
+        given = None if isinstance(data, DataSpec | Path | str) else data
+        exported = export_bundle(run, bundle, given, license=license) if ranks.is_main else None
         ranks.wait()
     return load_bundle(bundle) if exported is None else exported

@@ -10,7 +10,7 @@ import cv2
 import numpy as np
 from jaxtyping import Float32
 
-from familiar.datasets.folders import IdentityTable
+from familiar.datasets.identity_table import IdentityTable
 from familiar.loading.augment.settings import Augmentation
 from familiar.loading.cache import Pixels
 from familiar.loading.crops import Crops

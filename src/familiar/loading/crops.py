@@ -19,10 +19,12 @@ from familiar.core.cpu import available_cores
 from familiar.core.errors import BadDataset, FamiliarError, UnreadablePhoto
 from familiar.core.files import content_sha256
 from familiar.core.terminal_text import one_line
-from familiar.datasets.folders import IdentityTable, PhotoRef, open_photo
+from familiar.datasets.identity_table import IdentityTable
 from familiar.datasets.idx import IdxPhoto
+from familiar.datasets.photo_references import BoxedPhoto, PhotoRef, box_text, file_of, open_photo
 from familiar.datasets.shards.scanning import ShardPhoto
 from familiar.datasets.shards.storage import is_url
+from familiar.datasets.stored_photo import StoredPhoto
 from familiar.datasets.synthetic import SyntheticPhoto
 from familiar.detection.faces import crop_photo
 from familiar.loading.cache import (
@@ -56,7 +58,7 @@ class Crops:
         pack_rows: for each row its index in the pack.
     """
 
-    photos: tuple[PhotoRef, ...]
+    photos: Sequence[PhotoRef]
     preprocessing: Preprocessing
     pack: Path | None
     pack_rows: Int64[np.ndarray, " n"]
@@ -177,20 +179,20 @@ def crops_by(
     return read.crops
 
 
-def _photo_states(photos: tuple[PhotoRef, ...]) -> list[str | None]:
+def _photo_states(photos: Sequence[PhotoRef]) -> list[str | None]:
     """Return what changes whenever a photo's pixels do: times, size and inode of a file, or the content of another."""
 
     def state(photo: PhotoRef) -> str | None:
-        match photo:
-            case SyntheticPhoto():
-                return photo.name
-            case IdxPhoto():
-                return photo.content_sha256
         try:
-            if not isinstance(photo, Path):
-                return photo.content_sha256
-            stat = photo.stat()
-            return f"{max(stat.st_mtime_ns, stat.st_ctime_ns)} {stat.st_mtime_ns} {stat.st_size} {stat.st_ino}"
+            match photo:
+                case SyntheticPhoto():
+                    return photo.name
+                case BoxedPhoto():
+                    return f"{state(photo.photo)} {box_text(photo.box_xyxy_px)}"
+                case Path():
+                    stat = photo.stat()
+                    return f"{max(stat.st_mtime_ns, stat.st_ctime_ns)} {stat.st_mtime_ns} {stat.st_size} {stat.st_ino}"
+            return photo.content_sha256
         except (OSError, UnreadablePhoto):
             return None
 
@@ -201,12 +203,16 @@ def _photo_states(photos: tuple[PhotoRef, ...]) -> list[str | None]:
     return [states[row] for row in range(len(photos))]
 
 
-def _photo_contents(photos: tuple[PhotoRef, ...], states: list[str | None]) -> list[str | None]:
+def _photo_contents(photos: Sequence[PhotoRef], states: list[str | None]) -> list[str | None]:
     """Return what determines each photo's pixels: the hash of a file, or the state of another photo."""
 
     def content(photo: PhotoRef, state: str | None) -> str | None:
         try:
-            return content_sha256(photo).hex() if isinstance(photo, Path) else state
+            path = file_of(photo)
+            if path is None or state is None:
+                return state
+            box = box_text(photo.box_xyxy_px) if isinstance(photo, BoxedPhoto) else ""
+            return content_sha256(path).hex() + box
         except OSError:
             return None
 
@@ -214,7 +220,7 @@ def _photo_contents(photos: tuple[PhotoRef, ...], states: list[str | None]) -> l
         return list(pool.map(content, photos, states))
 
 
-def _reading_order(photos: tuple[PhotoRef, ...]) -> list[int]:
+def _reading_order(photos: Sequence[PhotoRef]) -> list[int]:
     """Return the rows of photos, those in shards as they are stored, so that each part of a shard is read once."""
 
     def position(row: int) -> tuple[str, int]:
@@ -224,9 +230,9 @@ def _reading_order(photos: tuple[PhotoRef, ...]) -> list[int]:
     return sorted(range(len(photos)), key=position)
 
 
-def _threads(photos: tuple[PhotoRef, ...]) -> int:
+def _threads(photos: Sequence[PhotoRef]) -> int:
     """Return how many threads read photos."""
-    behind_url = any(isinstance(photo, ShardPhoto) and is_url(photo.shard) for photo in photos)
+    behind_url = any(isinstance(photo, StoredPhoto) and is_url(str(photo)) for photo in photos)
     return max(available_cores(), _URL_THREADS if behind_url else 1)
 
 
@@ -241,7 +247,7 @@ def _digest(table: IdentityTable, contents: Sequence[str | None]) -> str:
 
 def _open_or_write_pack(
     cache: CropCache | None,
-    photos: tuple[PhotoRef, ...],
+    photos: Sequence[PhotoRef],
     preprocessing: Preprocessing,
     on_photo: Callable[[int, int], None],
 ) -> tuple[Path | None, dict[int, str], Sequence[str | None]]:
@@ -282,7 +288,7 @@ def _open_or_write_pack(
 
 
 def _reopen_pack(
-    pack: Path, photos: tuple[PhotoRef, ...], preprocessing: Preprocessing, max_crops: int
+    pack: Path, photos: Sequence[PhotoRef], preprocessing: Preprocessing, max_crops: int
 ) -> tuple[dict[int, str], Sequence[str | None]] | None:
     """Check an existing pack.
 
@@ -317,7 +323,7 @@ def _new_pack(cache: CropCache, pack: Path, photos: int, preprocessing: Preproce
 
 
 def _decode_all(
-    photos: tuple[PhotoRef, ...], rows: list[int], preprocessing: Preprocessing
+    photos: Sequence[PhotoRef], rows: list[int], preprocessing: Preprocessing
 ) -> Iterator[Pixels | FamiliarError]:
     """Yield the crop or the error of some photos, in the order of the rows; many are decoded by all cores."""
     decode = partial(_crop_or_error, preprocessing=preprocessing)

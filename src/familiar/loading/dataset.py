@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.utils.data import Dataset, get_worker_info
 
 from familiar.core.errors import FamiliarError
-from familiar.datasets.folders import IdentityTable
+from familiar.datasets.identity_table import IdentityTable
 from familiar.loading.augment.custom import CUSTOM_STREAM, apply_function, import_function
 from familiar.loading.augment.pipeline import augment, photo_generator
 from familiar.loading.augment.settings import Augmentation

@@ -10,7 +10,7 @@ from typing import Any
 from familiar.core.errors import BadDataset, BadRun
 from familiar.core.files import write_atomically
 from familiar.datasets.folders import DataSpec, IdentityTable
-from familiar.datasets.split import Split, split_by_identity, split_by_name
+from familiar.datasets.split import Split, split_by_name, split_photos
 from familiar.loading.blends import BlendedDataset
 from familiar.loading.cache import CropCache
 from familiar.loading.crops import Crops, CropTable, crops_by
@@ -26,7 +26,7 @@ class TrainingData:
     """All photos of a run and their split into training and validation photos.
 
     Attributes:
-        split: the identities of each side.
+        split: the groups of photos of each side.
         photos: all readable photos.
         train: the photos to train on, with augmentation.
         validation: the photos to validate on, without augmentation.
@@ -42,14 +42,15 @@ class TrainingData:
     teacher_embeddings: TeacherEmbeddings | None
 
 
-def split_identities(recipe: Recipe, table: IdentityTable) -> Split:
-    """Split the identities as the recipe says. BadDataset if a side would have too few of them."""
+def split_data(recipe: Recipe, table: IdentityTable) -> Split:
+    """Split the photos as the recipe says. BadDataset if a side would have too few identities."""
     settings = recipe.split
     if settings.train:
         return split_by_name(table, settings.train, recipe.seed)
     if settings.validate:
         return split_by_name(table, settings.validate, recipe.seed, side="validate")
-    return split_by_identity(table, recipe.seed, settings.validation, settings.test)
+    by = settings.by if settings.by != "auto" else "split" if "split" in table.columns else "identity"
+    return split_photos(table, by, recipe.seed, settings.validation, settings.test)
 
 
 def prepare_data(
@@ -74,9 +75,9 @@ def prepare_data(
         BadDataset: there are too few identities, or no validation identity has two photos.
     """
     table = photos.table
-    split = split_identities(recipe, table)
-    train = table.select_identities(split.train).with_min_photos(recipe.split.min_photos)
-    validation = table.select_identities(split.validation)
+    split = split_data(recipe, table)
+    train = split.select(table, "train").with_min_photos(recipe.split.min_photos)
+    validation = split.select(table, "validation")
     if len(train.names) < 2:
         raise BadDataset(
             f"training needs two identities with {recipe.split.min_photos} photos or more, got {len(train.names)}"
@@ -127,6 +128,11 @@ def record_data(run: RunFolder, spec: DataSpec, data: TrainingData, initial: Run
         "initial": None if initial is None else {"train": initial.trained_on(), "space_ids": initial.taught_by()},
         **{side: _counts_by_root(table) for side, table in sides.items()},
     }
+    if not spec.sources and data.photos.table.write_csv(
+        run.photos_csv
+    ):  # which is where a table in memory is from now on
+        spec = DataSpec((str(run.photos_csv.absolute()),))
+        record["spec"] = dataclasses.asdict(spec)
     write_atomically(run.split_json, data.split.to_json().encode())
     write_atomically(
         run.data_json, json.dumps(record, indent=1, ensure_ascii=False).encode("utf-8", "backslashreplace")

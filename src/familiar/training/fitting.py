@@ -4,16 +4,17 @@ import os
 import shutil
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 
 from familiar.core.cpu import available_cores, reuse_freed_memory
 from familiar.core.errors import BadRecipe, BadRun, FamiliarError
 from familiar.core.files import remove_unfinished_files, write_atomically
-from familiar.datasets.folders import DataSpec
+from familiar.datasets.folders import DataSpec, open_data
 from familiar.loading.augment.custom import check_function
 from familiar.loading.cache import CropCache
 from familiar.loading.crops import read_table
@@ -26,7 +27,7 @@ from familiar.training.data import (
     check_same_recipe,
     prepare_data,
     record_data,
-    split_identities,
+    split_data,
 )
 from familiar.training.distillation import check_teachers
 from familiar.training.history import EpochRecord
@@ -46,7 +47,7 @@ from familiar.training.recipe import Recipe
 from familiar.training.run import RunFolder
 from familiar.training.state import TrainingState, load_checkpoint, start_centers_at_means
 from familiar.training.step_log import read_steps
-from familiar.training.tensorboard import TensorBoard, require_tensorboard
+from familiar.training.tracking import Tracker, TrackerName, open_tracker, require_tracker
 
 COMPILERS = ("g++", "clang++", "cl")
 GPU_WORKERS = 8  # at most; with more, the processes wait for each other's memory
@@ -77,14 +78,14 @@ class FitResult:
 
 def fit(
     recipe: Recipe,
-    data: DataSpec | Path | str,
+    data: DataSpec | Path | str | Any,
     run_dir: Path | str,
     *,
     resume: bool = False,
     device: torch.device | None = None,
     workers: int | None = None,
     cache: CropCache | None = None,
-    tensorboard: bool = False,
+    track: TrackerName | None = None,
     compiled: bool = False,
     save_every_steps: int = 0,
     on_photo: Callable[[int, int], None] = lambda _done, _total: None,
@@ -99,8 +100,8 @@ def fit(
 
     Args:
         recipe: how to train.
-        data: a folder with one subfolder of photos per identity, a text such as "synthetic:cats:800x8", or several of
-            them as a `DataSpec`.
+        data: a folder with one subfolder of photos per identity, a CSV, a DataFrame or another table as for
+            `datasets.read_table`, a text such as "synthetic:cats:800x8", or several sources as a `DataSpec`.
         run_dir: the run's folder, which is created.
         resume: continue the run from where its state was saved last, after an epoch or within one. On one CPU and with
             the same number of torch threads, it ends with exactly the weights of an uninterrupted run.
@@ -108,7 +109,7 @@ def fit(
         workers: number of processes that load photos; by default none on a CPU, where each takes one of torch's
             threads. The photos are the same for any number.
         cache: of decoded crops; without it, photos are decoded in every epoch. The photos are the same either way.
-        tensorboard: also write the history as TensorBoard event files.
+        track: also write the history for a tracker: "tensorboard" (event files in the run), "wandb" or "mlflow".
         compiled: compile the network's steps to machine code; faster after a minute or so, but sums differ in their
             last bits.
         save_every_steps: also save the state to resume from within an epoch, each time after so many steps; 0: only
@@ -127,8 +128,8 @@ def fit(
         TrainingFailed: the loss is not finite or the embeddings collapsed; the last good checkpoint is kept.
         FailedOnMain: on other ranks than 0, if one of these errors was raised there.
     """
-    data, run = DataSpec.from_source(data), RunFolder(Path(run_dir))
-    _check_before_start(recipe, tensorboard, compiled, save_every_steps)
+    run = RunFolder(Path(run_dir))
+    _check_before_start(recipe, track, compiled, save_every_steps)
     with join_ranks() as ranks:
         device = device or ranks.device()
         if workers is None:
@@ -138,8 +139,8 @@ def fit(
         if not ranks.is_main:
             on_photo = on_teacher = on_step = on_epoch = lambda *_: None
         ranks.on_main(lambda: _check_run_state(run, resume))
-        table = data.read()
-        split_identities(recipe, table)  # too few identities are detected before anything is downloaded
+        spec, table = open_data(data)
+        split_data(recipe, table)  # too few identities are detected before anything is downloaded
         with run.lock() if ranks.is_main else nullcontext():
             ranks.on_main(lambda: _check_run_state(run, resume))  # another process may have started it in the meantime
             torch.manual_seed(recipe.seed)
@@ -151,7 +152,7 @@ def fit(
                 photos = read_table(table, recipe.input.preprocessing(), cache, on_photo)
                 training_data = prepare_data(recipe, photos, run.teachers, on_teacher, cache, on_photo)
             ranks.check_same(photos.contents, "photos")
-            ranks.on_main(lambda: _prepare_folder(run, recipe, data, training_data, resume))
+            ranks.on_main(lambda: _prepare_folder(run, recipe, spec, training_data, resume))
             if not has_state:
                 _prepare_network(network, recipe, run, training_data, ranks)
             if recipe.quantize.aware:
@@ -163,8 +164,8 @@ def fit(
             elif getattr(recipe.loss, "start", "random") == "means":
                 start_centers_at_means(state)
             started, on_steps, on_epochs = time.perf_counter(), [on_step], [on_epoch]
-            board = _open_tensorboard(state) if tensorboard and ranks.is_main else nullcontext()
-            with torch_threads_for(workers), board as opened:
+            tracker = _open_tracker(track, state) if track and ranks.is_main else nullcontext()
+            with torch_threads_for(workers), tracker as opened:
                 if opened is not None:
                     on_steps.insert(0, lambda progress: opened.add_step(progress.record))
                     on_epochs.insert(0, opened.add)
@@ -182,10 +183,10 @@ def fit(
     )
 
 
-def _check_before_start(recipe: Recipe, tensorboard: bool, compiled: bool, save_every_steps: int) -> None:
+def _check_before_start(recipe: Recipe, track: TrackerName | None, compiled: bool, save_every_steps: int) -> None:
     """Raise an error for what is missing or excluded, before photos are read."""
-    if tensorboard:
-        require_tensorboard()
+    if track:
+        require_tracker(track)
     if compiled:
         require_compiler()
     if save_every_steps and recipe.mining.mode == "offline":
@@ -236,9 +237,9 @@ def _prepare_network(
         save_weights(run.initial, network=network)
 
 
-def _open_tensorboard(state: TrainingState) -> TensorBoard:
+def _open_tracker(track: TrackerName, state: TrainingState) -> AbstractContextManager[Tracker]:
     earlier_steps = read_steps(state.run.steps_csv, saved_steps(state))
-    return TensorBoard(state.run.tensorboard, state.records, earlier_steps)
+    return open_tracker(track, state.run, state.recipe, state.records, earlier_steps)
 
 
 def _save_best_network(state: TrainingState) -> None:

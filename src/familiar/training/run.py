@@ -43,7 +43,9 @@ class RunFolder:
     data_json = _RunFile(run_files.DATA)
     """The record of the photos: where they were, how many, and a hash of their contents."""
     split_json = _RunFile(run_files.SPLIT)
-    """The identities of training, validation and test."""
+    """The groups of photos of training, validation and test."""
+    photos_csv = _RunFile(run_files.PHOTOS)
+    """The photos, if they were given as a table in memory."""
     history_csv = _RunFile(run_files.HISTORY)
     """One row per epoch."""
     steps_csv = _RunFile(run_files.STEPS)
@@ -154,7 +156,7 @@ class RunFolder:
         return DataSpec.from_run(self.path)
 
     def split(self) -> Split:
-        """Read the identities of training, validation and test."""
+        """Read the split into training, validation and test."""
         return Split.read(self.split_json)
 
 

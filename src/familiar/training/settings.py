@@ -142,9 +142,12 @@ class SplitSettings(Checked):
     """How identities are divided into training, validation and test.
 
     Attributes:
-        validation: share of the identities that is held out for validation, in [0.001, 0.5].
-        test: share of the identities that is held out for the test, in [0, 0.5].
+        validation: share of the identities, encounters or photos that is held out for validation, in [0.001, 0.5].
+        test: likewise for the test, in [0, 0.5].
         min_photos: identities with fewer photos are not trained on.
+        by: what stays on one side: an "identity", a "date" (the past is for training, the latest photos for the test),
+            an "encounter" (of the data's column, or an identity's photos of a day), or what the data's column "split"
+            says; "auto": this column where the data have one, else identities.
         train: folder names of the identities to train on; all others are for validation.
         validate: folder names of the identities to validate on; all others are for training.
     """
@@ -152,6 +155,7 @@ class SplitSettings(Checked):
     validation: float = setting(0.1, 0.001, 0.5)
     test: float = setting(0.1, 0, 0.5)
     min_photos: int = setting(1, 1, 1000)
+    by: Literal["auto", "identity", "date", "encounter", "split"] = "auto"
     train: tuple[str, ...] = ()
     validate: tuple[str, ...] = ()
 

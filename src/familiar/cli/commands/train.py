@@ -82,7 +82,11 @@ WITHOUT_DOWNLOAD = (  # a small network that learns from random weights, at the 
     help="Folder of the crop cache (default: in the user's cache folder).",
 )
 @click.option("--cache-gb", type=click.FloatRange(0, 1e6), help="Crop cache size in GB (default 20; 0 disables it).")
-@click.option("--tensorboard", is_flag=True, help="Also write TensorBoard event files into the run.")
+@click.option(
+    "--track",
+    type=click.Choice(["tensorboard", "wandb", "mlflow"]),
+    help="Also send the figures to an experiment tracker; TensorBoard's files are written into the run.",
+)
 @click.option(
     "--compile",
     "compiled",
@@ -108,7 +112,7 @@ def train(
     workers: int | None,
     cache: Path | None,
     cache_gb: float | None,
-    tensorboard: bool,
+    track: str | None,
     compiled: bool,
     license: str | None,
     as_json: bool,
@@ -146,7 +150,7 @@ def train(
         save_every_steps=save_every_steps or 0,
         workers=workers,
         cache=crop_cache(cache, cache_gb),
-        tensorboard=tensorboard,
+        track=track,
         compiled=compiled,
     )
     validation = bundle.metadata.results

@@ -14,9 +14,11 @@ from PIL import Image
 
 from familiar.core.errors import BadDataset, CannotWrite, FamiliarError, UnreadablePhoto
 from familiar.core.files import make_folder, write_atomically
-from familiar.datasets.folders import IdentityTable, PhotoRef, open_photo
-from familiar.datasets.shards.scanning import SUFFIXES, ShardPhoto
+from familiar.datasets.identity_table import IdentityTable
+from familiar.datasets.photo_references import PhotoRef, open_photo
+from familiar.datasets.shards.scanning import SUFFIXES
 from familiar.datasets.shards.tar import INDEX_SUFFIX
+from familiar.datasets.stored_photo import StoredPhoto
 from familiar.photos.decoding import read_photo_bytes
 from familiar.photos.opening import detect_format
 
@@ -132,7 +134,7 @@ def _require_utf8(photo: PhotoRef, identity: str) -> None:
 
 
 def _file_content(photo: PhotoRef) -> bytes:
-    if isinstance(photo, ShardPhoto):
+    if isinstance(photo, StoredPhoto):
         return photo.read_bytes()
     if isinstance(photo, Path):
         data = read_photo_bytes(photo)

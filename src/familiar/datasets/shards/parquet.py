@@ -1,8 +1,6 @@
-"""Parquet files with the bytes of photos in a column, as Hugging Face's datasets have them."""
+"""Parquet files with the bytes of photos in a column, as Hugging Face's datasets have them, or with their paths."""
 
-import hashlib
-from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import PurePosixPath
@@ -13,9 +11,10 @@ from typing import Any
 from familiar.core.errors import BadDataset, FamiliarError, UnreadablePhoto
 from familiar.core.json_text import parse_json
 from familiar.datasets.shards.storage import open_file, size_of
+from familiar.datasets.stored_photo import StoredPhoto
+from familiar.datasets.table_rows import IDENTITY_COLUMNS, KNOWN_COLUMNS, Rows
 
 IMAGE_COLUMNS = ("image", "img", "jpg", "png", "photo", "bytes")
-LABEL_COLUMNS = ("identity", "label", "cls", "id", "name")
 NAME_COLUMNS = ("file_name", "path", "name")
 GROUPS_IN_MEMORY = 8
 PHOTOS_PER_BATCH, LABELS_PER_BATCH = 64, 1_000  # decoded at once
@@ -25,7 +24,7 @@ _LOCKS = [Lock() for _ in range(64)]
 
 
 @dataclass(frozen=True, slots=True)
-class ParquetPhoto:
+class ParquetPhoto(StoredPhoto):
     """A photo in a row of a Parquet file.
 
     Attributes:
@@ -56,11 +55,6 @@ class ParquetPhoto:
             raise UnreadablePhoto(f"{self}: cannot be read ({error})") from error
 
     @property
-    def content_sha256(self) -> str:
-        """SHA-256 of its bytes, hexadecimal."""
-        return hashlib.sha256(self.read_bytes()).hexdigest()
-
-    @property
     def position(self) -> int:
         """A number that grows in the order in which the shard is read."""
         return self.group << 32 | self.row
@@ -69,15 +63,14 @@ class ParquetPhoto:
         return f"{self.shard}:{self.group}/{self.row}"
 
 
-def scan_parquet(shard: str, ignored: Counter[str]) -> Iterator[tuple[str, ParquetPhoto]]:
-    """Yield the identity and the photo of each row of a Parquet file.
+def parquet_rows(shard: str) -> Rows:
+    """Read the rows of a Parquet file, but not the bytes of its photos.
 
     Args:
         shard: path or URL.
-        ignored: counts what is skipped, by reason.
 
     Raises:
-        BadDataset: the file cannot be read, or has no column of photos or of identities.
+        BadDataset: the file cannot be read.
         FamiliarError: pyarrow is not installed.
     """
     pq = _pyarrow_parquet(shard)
@@ -87,24 +80,31 @@ def scan_parquet(shard: str, ignored: Counter[str]) -> Iterator[tuple[str, Parqu
         with open_file(shard) as file:
             parquet = pq.ParquetFile(file)
             schema = parquet.schema_arrow
-            image = _column(schema.names, IMAGE_COLUMNS, shard, "photos' bytes")
-            label = _column([name for name in schema.names if name != image], LABEL_COLUMNS, shard, "identities")
-            names = next((name for name in NAME_COLUMNS if name in schema.names and name != label), None)
-            classes = _class_names(schema, label)
             if parquet.metadata.num_rows * MIN_BYTES_PER_ROW > size_of(shard):
                 raise ValueError(f"{parquet.metadata.num_rows:,} rows are more than its bytes can hold")
+            types = {name: schema.field(name).type for name in schema.names}
+            holds_bytes = [name for name in IMAGE_COLUMNS if name in types and _holds_bytes(pa, types[name])]
+            columns: dict[str, list[Any]] = {name: [] for name in types if name in KNOWN_COLUMNS - {*holds_bytes[:1]}}
+            positions: list[tuple[int, int]] = []
             for group in range(parquet.num_row_groups):
-                for row, value, text in _labels(parquet, group, label, names):
-                    if value is None:
-                        ignored["photos without an identity"] += 1
-                        continue
-                    identity = classes[value] if classes and isinstance(value, int) else str(value)
-                    name = f"{group:05d}-{row:05d}" if names is None else PurePosixPath(str(text)).name
-                    yield identity, ParquetPhoto(shard, image, name, group, row)
+                for batch in parquet.iter_batches(LABELS_PER_BATCH, row_groups=[group], columns=list(columns)):
+                    for name, cells in batch.to_pydict().items():
+                        columns[name] += cells
+                positions += [(group, row) for row in range(parquet.metadata.row_group(group).num_rows)]
+            for name, cells in columns.items():
+                if classes := _class_names(schema, name):
+                    columns[name] = [_class_name(classes, cell) for cell in cells]
     except OSError as error:
         raise BadDataset(f"{shard}: cannot be read ({error.strerror or error})") from error
     except (ValueError, IndexError, pa.ArrowException) as error:
         raise BadDataset(f"{shard}: is no Parquet file, or a damaged one ({error}); copy it again") from error
+    if not holds_bytes:
+        return Rows(columns)
+    label = next((name for name in IDENTITY_COLUMNS if name in columns), None)
+    names = next((columns[name] for name in NAME_COLUMNS if name in columns and name != label), None)
+    file_names = [f"{group:05d}-{row:05d}" for group, row in positions] if names is None else map(_base_name, names)
+    placed = zip(file_names, positions, strict=True)
+    return Rows(columns, photos=[ParquetPhoto(shard, holds_bytes[0], name, *position) for name, position in placed])
 
 
 @lru_cache(maxsize=GROUPS_IN_MEMORY)
@@ -132,30 +132,25 @@ def _read_photos(parquet: Any, group: int, column: str, max_bytes: int) -> list[
     return photos
 
 
-def _labels(parquet: Any, group: int, label: str, names: str | None) -> Iterator[tuple[int, Any, Any]]:
-    """Yield the row, the identity and the photo's name of each row of a group."""
-    row = 0
-    columns = [label] if names is None else [label, names]
-    for batch in parquet.iter_batches(batch_size=LABELS_PER_BATCH, row_groups=[group], columns=columns):
-        rows = batch.to_pydict()
-        for value, name in zip(rows[label], rows[names or label], strict=True):
-            yield row, value, name
-            row += 1
+def _holds_bytes(arrow: ModuleType, type_: Any) -> bool:
+    type_ = type_.value_type if arrow.types.is_dictionary(type_) else type_
+    return any(check(type_) for check in (arrow.types.is_struct, arrow.types.is_binary, arrow.types.is_large_binary))
+
+
+def _class_name(classes: Sequence[str], cell: Any) -> Any:
+    if not isinstance(cell, int):
+        return cell
+    return None if cell < 0 else classes[cell]  # Hugging Face's datasets have -1 where a label is missing
+
+
+def _base_name(name: Any) -> str:
+    return PurePosixPath(str(name)).name
 
 
 def _bytes_of(value: Any) -> bytes:
     """Return the bytes of a cell, which Hugging Face's datasets keep beside a path."""
     data = value.get("bytes") if isinstance(value, dict) else value
     return data if isinstance(data, bytes) else b""
-
-
-def _column(names: Sequence[str], known: Sequence[str], shard: str, what: str) -> str:
-    for name in known:
-        if name in names:
-            return name
-    raise BadDataset(
-        f"{shard}: has no column of {what}; it has {', '.join(names)}, and one of them must be named {known[0]}"
-    )
 
 
 def _class_names(schema: Any, label: str) -> list[str]:

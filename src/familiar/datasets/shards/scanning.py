@@ -1,17 +1,18 @@
 """Listing of the identities and photos of shards."""
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 from jaxtyping import Int64
 
 from familiar.core.errors import BadDataset
-from familiar.datasets.shards.parquet import ParquetPhoto, scan_parquet
+from familiar.datasets.identity_table import IdentityTable
+from familiar.datasets.shards.parquet import ParquetPhoto, parquet_rows
 from familiar.datasets.shards.storage import is_url, list_files
 from familiar.datasets.shards.tar import TarPhoto, scan_tar
-from familiar.datasets.spellings import Spellings
+from familiar.datasets.table_rows import Rows, merge_rows, table_from_rows
 
 SUFFIXES = (".tar", ".parquet")
 ShardPhoto = TarPhoto | ParquetPhoto
@@ -43,12 +44,13 @@ def name_of(location: str) -> str:
     return parts[-1] if parts else "shards"
 
 
-def scan_shards(location: str, ignored: Counter[str]) -> dict[str, list[ShardPhoto]]:
-    """List the photos of all shards by identity, sorted. Names that look the same are one identity, with a warning.
+def scan_shards(location: str, ignored: Counter[str], *, root: str = "shards") -> IdentityTable:
+    """List the photos of all shards.
 
     Args:
         location: a folder, a URL, a shard, or a pattern such as `people-*.tar`.
         ignored: counts what is skipped, by reason.
+        root: that the names of the identities begin with.
 
     Raises:
         BadDataset: there is no shard or no photo, or a shard is damaged.
@@ -57,19 +59,15 @@ def scan_shards(location: str, ignored: Counter[str]) -> dict[str, list[ShardPho
     shards = list_files(location, SUFFIXES)
     if not shards:
         raise BadDataset(f"{location}: no shard here; expected files that end in .tar or .parquet")
-    photos: dict[str, list[ShardPhoto]] = {}
-    spellings = Spellings()
-    for shard in shards:
-        for identity, photo in _scan(shard, ignored):
-            photos.setdefault(spellings.unify(identity), []).append(photo)
-    if not photos:
+    rows = merge_rows(
+        [parquet_rows(shard) if shard.lower().endswith(".parquet") else _tar_rows(shard, ignored) for shard in shards]
+    )
+    if not any(rows.columns.values()):
         raise BadDataset(
             f"{location}: no photo with an identity in its {len(shards)} shards; each sample needs a photo and its "
             "identity, in a .json, .cls or .txt file of the same name"
         )
-    spellings.warn(location)
-    # In the order of a folder of files, so that a training on shards draws the same photos as one on the files.
-    return {identity: sorted(photos[identity], key=lambda photo: photo.name) for identity in sorted(photos)}
+    return table_from_rows(location, root, rows, shards[0].rpartition("/")[0], ignored)
 
 
 def rows_by_shard(photos: Sequence[object]) -> list[Int64[np.ndarray, " _"]]:
@@ -86,5 +84,6 @@ def rows_by_shard(photos: Sequence[object]) -> list[Int64[np.ndarray, " _"]]:
     return [np.array([row for _, row in sorted(rows[shard])], np.int64) for shard in sorted(rows)]
 
 
-def _scan(shard: str, ignored: Counter[str]) -> Iterator[tuple[str, ShardPhoto]]:
-    return scan_parquet(shard, ignored) if shard.lower().endswith(".parquet") else scan_tar(shard, ignored)
+def _tar_rows(shard: str, ignored: Counter[str]) -> Rows:
+    photos = list(scan_tar(shard, ignored))
+    return Rows({"identity": [identity for identity, _ in photos]}, photos=[photo for _, photo in photos])

@@ -16,6 +16,7 @@ from typing import IO, Any
 from familiar.core.errors import BadDataset, UnreadablePhoto
 from familiar.core.json_text import parse_json
 from familiar.datasets.shards.storage import open_file, read_range, size_of
+from familiar.datasets.stored_photo import StoredPhoto
 from familiar.photos.listing import PHOTO_SUFFIXES
 
 INDEX_SUFFIX = ".index.json"  # beside a shard: what is where in it, so that it need not be read to be listed
@@ -26,7 +27,7 @@ _IndexEntry = tuple[str, str, int, int, str]  # identity, name, position, bytes,
 
 
 @dataclass(frozen=True, slots=True)
-class TarPhoto:
+class TarPhoto(StoredPhoto):
     """A photo in a tar file, which is not compressed.
 
     Attributes:

@@ -138,6 +138,15 @@ class SyntheticSource:
             f"{PREFIX}{self.species}:{self.identities}x{self.photos_per_identity}{_options(self.seed, self.difficulty)}"
         )
 
+    def photo(self, row: int) -> SyntheticPhoto:
+        """Return a photo, without drawing it.
+
+        Args:
+            row: among all photos, which are listed identity by identity; in [0, identities x photos).
+        """
+        identity, index = divmod(int(row), self.photos_per_identity)
+        return SyntheticPhoto(self.species, identity, index, self.seed, self.difficulty)
+
     def photos(self, identity: int) -> tuple[SyntheticPhoto, ...]:
         """List the photos of one identity, without drawing them.
 
@@ -149,10 +158,8 @@ class SyntheticSource:
         """
         if not 0 <= identity < self.identities:
             raise IndexError(f"{self} has no identity {identity}")
-        return tuple(
-            SyntheticPhoto(self.species, identity, index, self.seed, self.difficulty)
-            for index in range(self.photos_per_identity)
-        )
+        first = identity * self.photos_per_identity
+        return tuple(self.photo(first + index) for index in range(self.photos_per_identity))
 
 
 def is_synthetic(text: str) -> bool:

@@ -111,9 +111,10 @@ def list_photo_files(sources: Sequence[str], exclude: Sequence[str] = ()) -> lis
     """
     files: list[PhotoFile] = []
     for source in filter(datasets.names_shards, sources):
-        for photos in datasets.scan_shards(source, Counter()).values():
+        for photo in datasets.scan_shards(source, Counter()).photos:
+            assert isinstance(photo, datasets.ShardPhoto)
             # In a shard two photos may have one name, but not one position.
-            files += [PhotoFile(f"{photo}@{photo.position}", photo) for photo in photos]
+            files.append(PhotoFile(f"{photo}@{photo.position}", photo))
     files_and_folders = list(filterfalse(datasets.names_shards, sources))
     for path in find_photos(files_and_folders, exclude=exclude) if files_and_folders else []:
         absolute = os.path.abspath(path)  # noqa: PTH100 - `resolve` would follow links, `absolute` keeps `..`
