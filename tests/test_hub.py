@@ -20,6 +20,10 @@ from familiar.hub import model_card, push
 from support.loopback_hub import LoopbackHub, loopback_hub
 
 
+# Of huggingface_hub's own requests.
+pytestmark = pytest.mark.filterwarnings("ignore:Use 'content=:DeprecationWarning")
+
+
 @pytest.fixture
 def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LoopbackHub]:
     """A Hub, and an empty cache."""

@@ -191,17 +191,17 @@ def test_json_that_is_not_coco_is_refused(content: str, tmp_path: Path):
 
 def test_table_behind_a_url_names_photos_behind_it(cats: Path):
     memory = fsspec.filesystem("memory")
-    memory.put(str(cats), "/bucket/cats", recursive=True)
-    memory.pipe("/bucket/cats/pets.csv", CSV.encode())
+    memory.put(str(cats), "/tables/cats", recursive=True)
+    memory.pipe("/tables/cats/pets.csv", CSV.encode())
     buffer = io.BytesIO()
     pq.write_table(pa.table(COLUMNS), buffer)
-    memory.pipe("/bucket/cats/pets.parquet", buffer.getvalue())
+    memory.pipe("/tables/cats/pets.parquet", buffer.getvalue())
     try:
         for name in ("pets.csv", "pets.parquet"):
-            table = read_table(f"memory://bucket/cats/{name}")
+            table = read_table(f"memory://tables/cats/{name}")
             assert np.array_equal(open_photo(table.photos[2]).rgb_u8, open_photo(cats / "cat-1/0.png").rgb_u8)
-        memory.rm("/bucket/cats/cat-1/0.png")
-        with pytest.raises(UnreadablePhoto, match=r"memory://bucket/cats/cat-1/0\.png: cannot be read"):
+        memory.rm("/tables/cats/cat-1/0.png")
+        with pytest.raises(UnreadablePhoto, match=r"memory:///?tables/cats/cat-1/0\.png: cannot be read"):
             open_photo(table.photos[2])
     finally:
         memory.store.clear()
@@ -262,7 +262,7 @@ def test_encounter_stays_on_one_side():
     for side in ("train", "validation", "test"):
         on_side = {str(photo) for photo in split.select(table, side).photos}
         assert all(group <= on_side or not group & on_side for group in paths.values())
-    days = read_table({name: values for name, values in table.to_pandas().items() if name != "encounter"})
+    days = read_table(table.to_pandas().drop(columns="encounter"))
     assert len(photo_groups(days, "encounter")[0]) == 20, "without a column, an identity's photos of a day"
 
 
@@ -273,7 +273,7 @@ def test_column_split_says_the_sides():
     assert {str(photo) for photo in split.select(table, "test").photos} == set("bdfh")
     assert {str(photo) for photo in split.select(table, "train", "validation").photos} == set("aceg")
     assert len(split.select(table, "validation").names) == 2
-    with pytest.raises(BadDataset, match="the column split says 'maybe' of table/M, not train, val or test"):
+    with pytest.raises(BadDataset, match="the column split says 'maybe' of table/J, not train, val or test"):
         split_photos(read_table(columns | {"split": ["maybe"] * 8}), "split")
 
 
@@ -283,3 +283,27 @@ def test_split_by_a_column_that_is_missing_says_so():
         split_photos(table, "date")
     with pytest.raises(BadDataset, match=r"splitting by split needs a column split; .*the data have date"):
         split_photos(table, "split")
+
+
+# Hugging Face's data sets
+
+
+def test_hugging_face_dataset_is_read_without_decoding(cats: Path):
+    import datasets
+
+    features = datasets.Features(
+        {"image": datasets.Image(), "label": datasets.ClassLabel(names=["Mia", "Tom"]), "date": datasets.Value("string")}
+    )
+    rows = {"image": [str(cats / row[0]) for row in ROWS], "label": [1, 1, 0, 0], "date": [row[3] for row in ROWS]}
+    dataset = datasets.Dataset.from_dict(rows, features=features)
+    embedded = dataset.map(lambda row: row, keep_in_memory=True)
+    for each in (dataset, embedded, dataset.select([3, 2, 1, 0])):
+        table = read_table(each, name="pets")
+        assert table.names == ("pets/Mia", "pets/Tom")
+        assert table.photos_per_identity.tolist() == [2, 2]
+        pixels = {open_photo(photo).rgb_u8.tobytes() for photo in table.photos[:2]}
+        assert pixels == {open_photo(cats / row[0]).rgb_u8.tobytes() for row in ROWS[2:]}
+    crops = read_crops(read_table(dataset), Preprocessing(size_px=32, resize_px=32))
+    assert len(crops.table) == 4
+    with pytest.raises(BadDataset, match="the data set has no column of images; it has label, date"):
+        read_table(dataset.remove_columns("image"))

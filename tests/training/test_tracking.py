@@ -5,6 +5,7 @@ from dataclasses import asdict, replace
 from types import SimpleNamespace
 
 import pytest
+from accelerate.utils import LoggerType
 
 from familiar.core.errors import FamiliarError
 from familiar.training import tracking
@@ -105,8 +106,7 @@ def test_other_trackers_hear_settings_steps_and_epochs(tmp_path, monkeypatch):
     config = SimpleNamespace(update=lambda values, **_: heard.append(values))
     wandb = SimpleNamespace(init=lambda **options: heard.append(options) or Run(), config=config, __spec__=object())
     monkeypatch.setitem(sys.modules, "wandb", wandb)
-    monkeypatch.setattr("accelerate.tracking.is_wandb_available", lambda: True)
-    monkeypatch.setattr("accelerate.tracking._available_trackers", ["wandb"], raising=False)
+    monkeypatch.setattr("accelerate.tracking._available_trackers", [LoggerType("wandb")])
     with open_tracker("wandb", RunFolder(tmp_path / "cats"), TINY, [FIRST], STEPS[:2]) as tracker:
         tracker.add_step(STEPS[2])
     options, settings, *figures, last = heard

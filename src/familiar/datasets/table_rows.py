@@ -187,15 +187,14 @@ def _parse_box(cell: Any, has_size: bool) -> Box | None:
 
 def _dates(cells: Sequence[str | None], problems: dict[int, str]) -> Column:
     """Parse dates in ISO 8601, of which the day counts; a year or a month stands for its first day."""
-    dates: dict[str | None, np.datetime64 | None] = {None: np.datetime64("NaT", "D")}
+    dates: dict[str | None, str | None] = {None: "NaT"}
     for row, cell in enumerate(cells):
         if cell not in dates:
             try:
                 is_day = len(cell or "") >= 8
-                dates[cell] = np.datetime64(datetime.fromisoformat(cell or "").date() if is_day else cell, "D")
+                dates[cell] = str(np.datetime64(datetime.fromisoformat(cell or "").date() if is_day else cell, "D"))
             except ValueError:
                 dates[cell] = None
         if dates[cell] is None:
             problems[row] = f"date is {cell!r}, not as 2026-05-31"
-    missing = dates[None]
-    return np.array([missing if (date := dates[cell]) is None else date for cell in cells], "datetime64[D]")
+    return np.array([dates[cell] or "NaT" for cell in cells], "datetime64[D]")

@@ -62,7 +62,7 @@ def scan_shards(location: str, ignored: Counter[str], *, root: str = "shards") -
     rows = merge_rows(
         [parquet_rows(shard) if shard.lower().endswith(".parquet") else _tar_rows(shard, ignored) for shard in shards]
     )
-    if not any(rows.columns.values()):
+    if not rows.photos and not any(rows.columns.values()):
         raise BadDataset(
             f"{location}: no photo with an identity in its {len(shards)} shards; each sample needs a photo and its "
             "identity, in a .json, .cls or .txt file of the same name"

@@ -57,98 +57,44 @@ class SpeciesRanges:
     ear_shapes: dict[EarShape, float]  # probabilities, 1 in all
     nose_colors: tuple[Color, ...]
     head_radius: tuple[Range, ...]  # from the crown over the cheeks to the chin
-    ear_spacing: Range
-    ear_width: Range
-    ear_height: Range
-    eye_spacing: Range
-    eye_y: Range
-    eye_half_width: Range
-    eye_roundness: Range
-    eye_slant_rad: Range
-    muzzle_half_width: Range
-    muzzle_height: Range
-    muzzle_y: Range
-    muzzle_depth: Range
-    nose_above_muzzle: Range
-    nose_half_width: Range
-    nose_height: Range
-    nose_taper: Range
-    mouth_width: Range
-    whiskers: Range
+    lengths: dict[str, Range]  # of the other traits, by name
 
 
+_LENGTHS: dict[str, tuple[Range, Range]] = {  # of cats, of dogs
+    "ear_spacing": ((0.36, 0.5), (0.33, 0.46)),
+    "ear_width": ((0.19, 0.27), (0.16, 0.24)),
+    "ear_height": ((0.36, 0.58), (0.42, 0.72)),
+    "eye_spacing": ((0.235, 0.31), (0.19, 0.27)),
+    "eye_y": ((-0.04, 0.05), (-0.12, 0.0)),
+    "eye_half_width": ((0.115, 0.165), (0.075, 0.11)),
+    "eye_roundness": ((0.62, 1.0), (0.6, 0.9)),
+    "eye_slant_rad": ((-0.05, 0.38), (-0.25, 0.25)),
+    "muzzle_half_width": ((0.15, 0.22), (0.2, 0.31)),
+    "muzzle_height": ((0.12, 0.17), (0.19, 0.27)),
+    "muzzle_y": ((0.36, 0.43), (0.36, 0.47)),
+    "muzzle_depth": ((0.12, 0.3), (0.3, 0.75)),
+    "nose_above_muzzle": ((0.11, 0.15), (0.08, 0.14)),
+    "nose_half_width": ((0.062, 0.095), (0.095, 0.15)),
+    "nose_height": ((0.05, 0.075), (0.075, 0.115)),
+    "nose_taper": ((0.1, 0.35), (0.45, 0.75)),
+    "mouth_width": ((0.1, 0.17), (0.15, 0.24)),
+    "whiskers": ((0.3, 1.0), (0.0, 0.3)),
+}
 SPECIES_RANGES: dict[Species, SpeciesRanges] = {
     "cats": SpeciesRanges(
-        coats=CAT_COATS,
-        eye_colors=(
-            (226, 178, 50),
-            (190, 190, 70),
-            (132, 172, 80),
-            (96, 158, 128),
-            (204, 122, 38),
-            (96, 156, 208),
-        ),
+        CAT_COATS,
+        eye_colors=((226, 178, 50), (190, 190, 70), (132, 172, 80), (96, 158, 128), (204, 122, 38), (96, 156, 208)),
         ear_shapes={"pointed": 0.8, "round": 0.1, "folded": 0.1},
         nose_colors=((206, 134, 126), (172, 98, 86), (96, 62, 56), (44, 38, 38)),
-        head_radius=(
-            (0.52, 0.64),
-            (0.56, 0.64),
-            (0.58, 0.70),
-            (0.60, 0.76),
-            (0.56, 0.74),
-            (0.50, 0.64),
-            (0.50, 0.62),
-        ),
-        ear_spacing=(0.36, 0.5),
-        ear_width=(0.19, 0.27),
-        ear_height=(0.36, 0.58),
-        eye_spacing=(0.235, 0.31),
-        eye_y=(-0.04, 0.05),
-        eye_half_width=(0.115, 0.165),
-        eye_roundness=(0.62, 1.0),
-        eye_slant_rad=(-0.05, 0.38),
-        muzzle_half_width=(0.15, 0.22),
-        muzzle_height=(0.12, 0.17),
-        muzzle_y=(0.36, 0.43),
-        muzzle_depth=(0.12, 0.3),
-        nose_above_muzzle=(0.11, 0.15),
-        nose_half_width=(0.062, 0.095),
-        nose_height=(0.05, 0.075),
-        nose_taper=(0.1, 0.35),
-        mouth_width=(0.1, 0.17),
-        whiskers=(0.3, 1.0),
+        head_radius=((0.52, 0.64), (0.56, 0.64), (0.58, 0.7), (0.6, 0.76), (0.56, 0.74), (0.5, 0.64), (0.5, 0.62)),
+        lengths={name: ranges[0] for name, ranges in _LENGTHS.items()},
     ),
     "dogs": SpeciesRanges(
-        coats=DOG_COATS,
+        DOG_COATS,
         eye_colors=((66, 40, 24), (96, 58, 30), (132, 84, 40), (168, 118, 54), (140, 180, 214)),
         ear_shapes={"floppy": 0.4, "pointed": 0.25, "folded": 0.25, "round": 0.1},
         nose_colors=((30, 28, 29), (42, 36, 35), (86, 56, 46), (128, 88, 78)),
-        head_radius=(
-            (0.52, 0.66),
-            (0.52, 0.66),
-            (0.50, 0.66),
-            (0.48, 0.68),
-            (0.46, 0.66),
-            (0.48, 0.64),
-            (0.54, 0.70),
-        ),
-        ear_spacing=(0.33, 0.46),
-        ear_width=(0.16, 0.24),
-        ear_height=(0.42, 0.72),
-        eye_spacing=(0.19, 0.27),
-        eye_y=(-0.12, 0.0),
-        eye_half_width=(0.075, 0.11),
-        eye_roundness=(0.6, 0.9),
-        eye_slant_rad=(-0.25, 0.25),
-        muzzle_half_width=(0.2, 0.31),
-        muzzle_height=(0.19, 0.27),
-        muzzle_y=(0.36, 0.47),
-        muzzle_depth=(0.3, 0.75),
-        nose_above_muzzle=(0.08, 0.14),
-        nose_half_width=(0.095, 0.15),
-        nose_height=(0.075, 0.115),
-        nose_taper=(0.45, 0.75),
-        mouth_width=(0.15, 0.24),
-        whiskers=(0.0, 0.3),
+        head_radius=((0.52, 0.66), (0.52, 0.66), (0.5, 0.66), (0.48, 0.68), (0.46, 0.66), (0.48, 0.64), (0.54, 0.7)),
+        lengths={name: ranges[1] for name, ranges in _LENGTHS.items()},
     ),
 }
