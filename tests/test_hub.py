@@ -19,7 +19,6 @@ from familiar.embedding.species import read_species_file, write_species_file
 from familiar.hub import model_card, push
 from support.loopback_hub import LoopbackHub, loopback_hub
 
-
 # Of huggingface_hub's own requests.
 pytestmark = pytest.mark.filterwarnings("ignore:Use 'content=:DeprecationWarning")
 
@@ -118,7 +117,7 @@ def test_model_card_states_license_tags_and_metrics(mean_color_bundle: Path):
     assert values["license"] == "apache-2.0"
     assert "face-recognition" in values["tags"]
     (result,) = values["model-index"][0]["results"]
-    assert result["metrics"] == [{"type": "roc_auc", "name": "ROC AUC", "value": 0.9876}]
+    assert result["metrics"] == [{"type": "roc_auc", "name": "ROC AUC", "value": 0.9877}]
     assert result["dataset"]["name"] == "12 cats"
     assert "--model hf://shelter/colors" in text
     other = replace(bundle, metadata=replace(metadata, license="the terms of its photos", results={}))

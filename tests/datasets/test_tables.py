@@ -292,7 +292,11 @@ def test_hugging_face_dataset_is_read_without_decoding(cats: Path):
     import datasets
 
     features = datasets.Features(
-        {"image": datasets.Image(), "label": datasets.ClassLabel(names=["Mia", "Tom"]), "date": datasets.Value("string")}
+        {
+            "image": datasets.Image(),
+            "label": datasets.ClassLabel(names=["Mia", "Tom"]),
+            "date": datasets.Value("string"),
+        }
     )
     rows = {"image": [str(cats / row[0]) for row in ROWS], "label": [1, 1, 0, 0], "date": [row[3] for row in ROWS]}
     dataset = datasets.Dataset.from_dict(rows, features=features)

@@ -122,7 +122,9 @@ class _Handler(BaseHTTPRequestHandler):
         if name in self.hub.repositories:
             self._send(409, {"error": "You already created this model repo", "url": f"{self.hub.url}/{name}"})
             return
-        self.hub.repositories[name] = Repository(bool(request.get("private")), {"0" * 40: {}}, {"main": "0" * 40})
+        self.hub.repositories[name] = Repository(
+            request.get("visibility") == "private", {"0" * 40: {}}, {"main": "0" * 40}
+        )
         self._send(200, {"url": f"{self.hub.url}/{name}", "name": name, "id": name})
 
     def _validate(self, body: bytes) -> None:

@@ -4,7 +4,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, get_args
 
 import numpy as np
 from jaxtyping import Int64
@@ -18,8 +18,8 @@ from familiar.datasets.spellings import unify_identity
 
 MIN_IDENTITIES_PER_SIDE = 2  # with one there are no negative pairs to learn from or to evaluate
 
-SIDES = ("train", "validation", "test")
 Side: TypeAlias = Literal["train", "validation", "test"]
+SIDES: tuple[Side, ...] = get_args(Side)
 SplitBy: TypeAlias = Literal["identity", "date", "encounter", "split"]
 SIDE_NAMES: dict[str, Side] = {  # in a column `split`, in lower case
     **dict.fromkeys(("train", "training"), "train"),
@@ -109,7 +109,7 @@ def photo_groups(table: IdentityTable, by: SplitBy) -> tuple[tuple[str, ...], In
         raise BadDataset(
             f"splitting by {by} needs a column {column}; beside paths and identities the data have {listed}"
         )
-    missing = np.flatnonzero(np.isnat(values) if column == "date" else np.equal(values, None))
+    missing = np.flatnonzero(np.isnat(values) if column == "date" else [value is None for value in values])
     if len(missing):
         first = photo_path(table.photos[missing[0]])
         raise BadDataset(
@@ -154,7 +154,8 @@ def split_photos(
     else:
         sides = _random_sides(groups, seed, validation, test)
     split = Split(seed, *(tuple(sorted(sides[side])) for side in SIDES), by=by)
-    for side, share in (("train", 1.0), ("validation", validation), ("test", 0 if by == "split" else test)):
+    shares: dict[Side, float] = {"train": 1.0, "validation": validation, "test": 0 if by == "split" else test}
+    for side, share in shares.items():
         count = len(sides[side]) if by == "identity" else len(split.select(table, side).names)
         if share and count < MIN_IDENTITIES_PER_SIDE:
             raise BadDataset(

@@ -33,14 +33,10 @@ class StoredPhoto(ABC):
 
 @dataclass(frozen=True, slots=True)
 class UrlPhoto(StoredPhoto):
-    """A photo behind a URL that fsspec knows, such as `s3://` or `https://`."""
+    """A photo behind a URL that fsspec knows, such as `s3://` or `https://`, and its file's name."""
 
     url: str
-
-    @property
-    def name(self) -> str:
-        """Its file's name."""
-        return self.url.rpartition("/")[2]
+    name: str
 
     def read_bytes(self) -> bytes:
         """Read the photo's file. UnreadablePhoto if it cannot be reached."""
@@ -63,17 +59,14 @@ class DatasetPhoto(StoredPhoto):
         column: of the photos.
         row: in the data set.
         fingerprint: of the data set; with the row it tells photos apart.
+        name: the row as text.
     """
 
     dataset: Any = field(compare=False, repr=False)
     column: str
     row: int
     fingerprint: str
-
-    @property
-    def name(self) -> str:
-        """Its row."""
-        return f"{self.row:08d}"
+    name: str
 
     def read_bytes(self) -> bytes:
         """Read the photo's file. UnreadablePhoto if the data set has none."""

@@ -145,4 +145,4 @@ def _dataset_rows(dataset: Any) -> Rows:
 
 
 def _dataset_photo(dataset: Any, column: str, fingerprint: str, row: int) -> DatasetPhoto:
-    return DatasetPhoto(dataset, column, int(row), fingerprint)
+    return DatasetPhoto(dataset, column, int(row), fingerprint, f"{row:08d}")

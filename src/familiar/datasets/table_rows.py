@@ -151,7 +151,7 @@ def _photo_at(folder: str, key: str | tuple[str, Box]) -> PhotoRef:
     path, box = key if isinstance(key, tuple) else (key, None)
     if is_url(folder) and not is_url(path):
         path = f"{folder}/{path}"
-    return _boxed(UrlPhoto(path) if is_url(path) else Path(folder, path), box)
+    return _boxed(UrlPhoto(path, path.rpartition("/")[2]) if is_url(path) else Path(folder, path), box)
 
 
 def _boxed(photo: Any, box: Box | None) -> PhotoRef:
@@ -173,8 +173,10 @@ def _boxes(columns: dict[str, list[Any]], problems: dict[int, str]) -> dict[int,
 
 
 def _parse_box(cell: Any, has_size: bool) -> Box | None:
-    if cell is None or (isinstance(cell, float) and math.isnan(cell)):
-        return None
+    if not hasattr(cell, "__len__"):
+        if _text(cell) is None:
+            return None
+        raise ValueError("a number")
     numbers = re.split(r"[\s,;]+", cell.strip("[]() ")) if isinstance(cell, str) else list(cell)
     if numbers == [""]:
         return None

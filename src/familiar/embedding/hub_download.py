@@ -54,8 +54,8 @@ def fetch_bundle(model: Path | str) -> Path:
     if isinstance(cached, str) and _COMMIT.fullmatch(revision or ""):
         return Path(cached)
     try:
-        commit = hub.HfApi().model_info(repository, revision=revision, timeout=10).sha
-        return Path(hub.hf_hub_download(repository, run_files.BUNDLE, revision=commit))
+        hub.HfApi().model_info(repository, revision=revision, timeout=10)  # a download would not say that it is offline
+        return Path(hub.hf_hub_download(repository, run_files.BUNDLE, revision=revision))
     except (errors.RepositoryNotFoundError, errors.RevisionNotFoundError) as error:
         raise BadBundle(
             f"{name}: the Hub has no such repository or revision, or it is private; check the name, or log in with "
