@@ -43,7 +43,7 @@ def train(
     bundle = RunFolder(run).bundle
     with join_ranks() as ranks:
         fit(Recipe("pet-mobile") if recipe is None else recipe, data, run, **options)
-        given = None if isinstance(data, DataSpec | Path | str) else data
-        exported = export_bundle(run, bundle, given, license=license) if ranks.is_main else None
+        photos = None if isinstance(data, DataSpec | Path | str) else data
+        exported = export_bundle(run, bundle, photos, license=license) if ranks.is_main else None
         ranks.wait()
     return load_bundle(bundle) if exported is None else exported
