@@ -51,7 +51,8 @@ PAGES = {  # page: how many of its commands are run
     "docs/how-to/serve.md": 5,
     "docs/how-to/several-species.md": 8,
     "docs/how-to/sort-an-album.md": 8,
-    "docs/how-to/train-on-my-photos.md": 9,
+    "docs/how-to/tables-of-photos.md": 3,
+    "docs/how-to/train-on-my-photos.md": 10,
     "docs/how-to/train-on-several-machines.md": 2,
     "docs/how-to/watch-a-folder.md": 3,
     "docs/reference/recipes.md": 3,
@@ -126,6 +127,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, runs: Path) -> Path:
     (tmp_path / "pets.csv").write_text('name,species,place\n"Luna, Elm Street 4",cat,Elm Street 4\n')
     for name in ("a.jpg", "b.jpg", "new.jpg", "luna.jpg"):
         shutil.copy(tmp_path / "found.jpg", tmp_path / name)
+    rows = [f"photos/cat-{cat}/{photo}.png,cat-{cat}" for cat in range(CATS) for photo in range(4)]
+    (tmp_path / "cats.csv").write_text("\n".join(["path,identity", *rows]))
     facts = [f"cat-{cat},{'day' if cat % 2 else 'night'}" for cat in range(CATS)]
     (tmp_path / "facts.csv").write_text("\n".join(["identity,light", *facts]))
     shutil.copytree(tmp_path / "lost", tmp_path / "people")

@@ -62,6 +62,24 @@ def test_back_up_an_album(folder: Path, capsys: pytest.CaptureFixture[str]) -> N
         assert restored.statistics().faces == 2
 
 
+def test_scikit_learn(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    draw_cats(folder / "photos", cats=2, photos=4)
+    seen = run_page("docs/how-to/scikit-learn.md")
+    assert seen["recognizer"].predict(seen["paths"]).tolist() == seen["names"]
+    assert "cat-0" in capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_tables_of_photos(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    draw_cats(folder / "photos", cats=12, photos=4)
+    rows = [f"photos/cat-{cat}/{photo}.png,cat-{cat}" for cat in range(12) for photo in range(4)]
+    (folder / "cats.csv").write_text("\n".join(["path,identity", *rows]))
+    seen = run_page("docs/how-to/tables-of-photos.md")
+    assert seen["results"].data.photos == 8
+    assert 0 <= float(capsys.readouterr().out) <= 1
+    assert (folder / "runs" / "cats" / "photos.csv").is_file()
+
+
 def test_train_on_my_photos(folder: Path, mean_color_bundle: Path) -> None:
     draw_cats(folder / "photos", cats=1, photos=2)
     (folder / "photos" / "cat-0" / "broken.jpg").write_text("no photo")
