@@ -166,7 +166,14 @@ def split_photos(
 
 
 def split_by_identity(table: IdentityTable, seed: int = 0, validation: float = 0.1, test: float = 0.1) -> Split:
-    """Split identities at random: `split_photos` by identity."""
+    """Split identities at random, as `split_photos` does.
+
+    Args:
+        table: the photos.
+        seed: of the shuffle.
+        validation: share of the identities to validate on, in [0, 1).
+        test: share of the identities to test on, in [0, 1).
+    """
     return split_photos(table, "identity", seed, validation, test)
 
 
