@@ -317,6 +317,7 @@ def test_album_shows_job_progress(client: TestClient, monkeypatch: pytest.Monkey
     assert ("the disk is full" in text) == (state == "failed")
     assert ("Undo reverts the grouping, not the photos" in text) == (state == "done")
     live = [attributes for _, attributes in page.elements if "data-job-live" in attributes]
+    assert all((element["hx-get"], element["hx-trigger"]) == ("/album", "every 1s") for element in live)
     assert [element["data-job-live"] for element in live] == (
         ["17"] if state in ("waiting", "processing", "clustering") else []
     )

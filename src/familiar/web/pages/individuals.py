@@ -24,7 +24,7 @@ from familiar.web.pages.assignment_forms import (
 )
 from familiar.web.pages.edits import EditDep
 from familiar.web.pages.flash import current_url, url_after_change, url_with_flash
-from familiar.web.pages.render import PageDep
+from familiar.web.pages.render import PageDep, page_response
 from familiar.web.service import ServiceDep
 
 TILES = 500  # on a page
@@ -152,7 +152,7 @@ async def merge(
 async def complete_name(page: PageDep, name: Annotated[Name, Query()] = "") -> HTMLResponse:
     """List the names that start with what is being typed."""
     names = await page.service.executor.read(Gallery.names_beginning, name.strip())
-    return await page.render("names.html", names=names)
+    return page_response(page.request, "names.html", {"names": names})
 
 
 @router.post("/individuals/{identity:int}/name")
