@@ -52,7 +52,7 @@ def test_read_returns_previous_write(folder: Path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("locked", [True, False])
-def test_write_locked_excludes_concurrent_job_writes(folder: Path, locked: bool):
+def test_write_excludes_concurrent_job_writes(folder: Path, locked: bool):
     async def work(threads: GalleryExecutor) -> tuple[dict[int, str], dict[int, str]]:
         has_read, job = threading.Event(), threads.connect()
 
@@ -68,7 +68,7 @@ def test_write_locked_excludes_concurrent_job_writes(folder: Path, locked: bool)
 
         meddling = threading.Thread(target=meddle)
         meddling.start()
-        identity_count = await (threads.write_locked if locked else threads.write)(change)
+        identity_count = await (threads.write if locked else threads.compute_then_write)(change)
         await asyncio.to_thread(meddling.join, 10)
         job.close()
         return identity_count, await threads.read(Gallery.names)

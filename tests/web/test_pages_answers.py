@@ -131,7 +131,7 @@ def test_compare_shows_verdict_and_similarity(client: TestClient, photos: list[P
         assert "high precision 0.900 0.00 % 100.00 %" in text
         assert "Two photos count as the same individual from a similarity of 0.900" in text
         assert len(re.findall(r'src="data:image/png', answer.text)) == 2
-        assert Page(answer.text).all("circle")[-1]["cx"] == f"{compare._scale_position(api['similarity'])}%"
+        assert Page(answer.text).all("circle")[-1]["cx"] == f"{compare.Mark('', api['similarity']).position}%"
 
 
 def test_answers_are_less_what_the_album_has_in_common(
@@ -166,7 +166,7 @@ def test_scale_positions_match_thresholds():
         ("balanced", 50.0),
         ("high precision", 75.0),
     ]
-    assert [compare._scale_position(similarity) for similarity in (-1.0, -0.2, 1.0)] == [0.0, 0.0, 100.0]
+    assert [compare.Mark("", similarity).position for similarity in (-1.0, -0.2, 1.0)] == [0.0, 0.0, 100.0]
 
 
 @pytest.mark.slow
@@ -250,10 +250,9 @@ def test_model_page_shows_evaluation_and_report(serving: Callable[..., TestClien
     text = text_of(page)
     assert "Evaluated on 12 individuals, 3,456 photos" in text
     assert (
-        "ROC AUC probability that a pair of one individual is more similar than a pair of two "
-        "98.76 % 91.00 % to 99.00 %" in text
+        "ROC AUC probability that a same pair is more similar than a different pair 98.76 % 91.00 % to 99.00 %" in text
     )
-    assert "positive pairs accepted if 0.01 % of negative pairs are too few pairs" in text
+    assert "same pairs accepted where 0.01 % of different pairs are too few pairs" in text
     assert "TAR at FAR 1e-3" not in text
     assert "Another model was evaluated" in text
     assert "<img src=x" not in page.text

@@ -108,7 +108,7 @@ def test_key_that_is_pressed_before_a_question_can_be_read_answers_nothing(page:
     expect(page.locator("form[data-keys]")).to_have_count(1)
     page.clock.pause_at(page.evaluate("Date.now()") / 1000 + 10)
     shown_now = "htmx.trigger(document.querySelector('form[data-keys]'), 'htmx:load', {elt: document.body})"
-    is_sent = "document.body.classList.contains('waiting')"
+    is_sent = "document.body.classList.contains('htmx-request')"
     page.evaluate(shown_now)  # however long the page took to load
     page.clock.run_for(399)
     page.keyboard.press("n")

@@ -213,7 +213,7 @@ def test_hostile_name_is_stored_and_escaped(client: TestClient, gallery: Store):
         "/individuals/merge?identity=1&identity=2",
         "/photos/1?done=moved&faces=1&individual=1",
         "/questions",
-        f"/individuals/names?prefix={HOSTILE[:2]}",
+        f"/individuals/names?name={HOSTILE[:2]}",
     ]
     for path in paths:
         page = client.get(path).text

@@ -124,7 +124,7 @@ def test_forms_know_a_name_by_any_spelling(client: TestClient, gallery: Store):
     assert identity_of(gallery, 5) == 1
     post(client, "/photos/8/faces/8", name="\u5c71\u7530\u3000\u592a\u90ce", operation="name")
     assert names_of(gallery) == {1: "Jos\u00e9", 3: "\u5c71\u7530 \u592a\u90ce"}
-    page = client.get("/individuals/names", params={"prefix": "jose\u0301"}).text
+    page = client.get("/individuals/names", params={"name": "jose\u0301"}).text
     assert page.strip() == '<option value="Jos\u00e9"></option>'
     answer = post(client, "/individuals/2/faces", operation="move", face="6", name="\u200b")
     assert "enter whom these faces show" in answer.json()["detail"]
@@ -206,7 +206,7 @@ def test_rejects_merge_of_identities_in_same_photo(client: TestClient, gallery: 
 def test_names_endpoint_completes_prefix(client: TestClient, gallery: Store):
     corrections.name_identity(gallery, 1, "Tom & Co")
     corrections.name_identity(gallery, 2, "Mia")
-    page = client.get("/individuals/names", params={"prefix": "to"}).text
+    page = client.get("/individuals/names", params={"name": "to"}).text
     assert page.strip() == '<option value="Tom &amp; Co"></option>'
 
 

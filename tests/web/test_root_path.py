@@ -35,7 +35,7 @@ reports = pytest.importorskip("familiar.integrations.lost_pets.reports")
 pytestmark = pytest.mark.slow
 
 ROOT = "/photos"  # which begins paths of the server, too
-LINKS = ("href", "src", "action", "formaction", "data-similar")
+LINKS = ("href", "src", "action", "formaction", "data-similar", "hx-get")
 NOT_LINKS = ("value", "content", "d")  # of a form field that comes back, of the head, of a drawing
 
 

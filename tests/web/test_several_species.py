@@ -148,3 +148,15 @@ def test_model_is_described_by_species(client: TestClient):
         "limits",
         "evaluation",
     ]
+
+
+def test_merge_of_a_cat_and_a_dog_is_asked_about(client: TestClient):
+    client.post("/api/v1/cluster", json={"threshold": 0.9})
+    cat, dog = (items(client, f"identities?species={species}")[0]["identity"] for species in ("cat", "dog"))
+    form = {"identity": [cat, dog], "into": cat}
+    answer = client.post("/individuals/merge", data=form)
+    assert answer.history[0].headers["location"].startswith(f"/individuals/merge?identity={cat}&identity={dog}")
+    assert "They are not of one species: cat, dog." in text_of(answer)
+    assert len(items(client, "identities")) == 2
+    client.post("/individuals/merge", data=form | {"are_same": "true"})
+    assert [each["identity"] for each in items(client, "identities")] == [cat]

@@ -56,7 +56,6 @@ def drawing(work: Callable[[Thumbnails], Any], limits: Limits | None = None) -> 
 
 
 def pixels(picture: Thumbnail) -> np.ndarray:
-    assert picture.media_type == "image/jpeg"
     with Image.open(io.BytesIO(picture.content)) as image:
         assert image.format == "JPEG"
         return np.asarray(image)

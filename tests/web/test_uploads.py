@@ -15,8 +15,10 @@ import numpy as np
 import pytest
 from PIL import Image
 from starlette.datastructures import UploadFile
+from starlette.testclient import TestClient
 
 from familiar.core.errors import CannotWrite, NoFaceFound, UnreadablePhoto
+from familiar.core.file_names import name_before_upload
 from familiar.core.gallery_types import SkippedPhoto
 from familiar.core.types import Face, Photo
 from familiar.embedding.embedder import Embedder
@@ -27,10 +29,9 @@ from familiar.web.uploads import (
     MAX_NAME_CHARACTERS,
     BadUpload,
     Upload,
-    photo_name,
     printable_name,
-    receive,
     store,
+    to_uploads,
 )
 
 HEIC_PHOTO = Path(__file__).parents[1] / "photos" / "data" / "rgb.heic"
@@ -58,6 +59,11 @@ def sent(content: bytes, name: str | None = "mia.png") -> UploadFile:
     return UploadFile(file, size=len(content), filename=name)
 
 
+async def close(files: Sequence[UploadFile]) -> None:
+    for file in files:
+        await file.close()
+
+
 def receiving(
     files: Sequence[UploadFile],
     work: Callable[[list[Upload]], Any],
@@ -65,9 +71,11 @@ def receiving(
     skipped: list[SkippedPhoto] | None = None,
 ) -> Any:
     async def run() -> Any:
-        async with receive(files, limits or Limits(), skipped=skipped) as uploads:
-            done = work(uploads)
+        try:
+            done = work(to_uploads(files, limits or Limits(), skipped=skipped))
             return await done if asyncio.iscoroutine(done) else done
+        finally:
+            await close(files)
 
     return asyncio.run(run())
 
@@ -76,7 +84,6 @@ def refusal(*files: UploadFile, **limits: int) -> HttpProblem:
     allowed = Limits(**limits)
     with pytest.raises(HttpProblem) as error:
         receiving(files, lambda uploads: [each.validate(each.read(), allowed) for each in uploads], allowed)
-    assert all(file.file.closed for file in files)
     return error.value
 
 
@@ -85,7 +92,7 @@ def contents(uploads: list[Upload]) -> list[bytes]:
 
 
 @pytest.mark.parametrize("size_px", [(8, 6), (1000, 700)])
-def test_upload_is_readable_and_closed_afterwards(size_px: tuple[int, int]):
+def test_upload_is_readable_several_times(size_px: tuple[int, int]):
     noise = np.random.default_rng(0).integers(0, 256, (size_px[1], size_px[0], 3), np.uint8)
     file = io.BytesIO()
     Image.fromarray(noise).save(file, "BMP")
@@ -98,14 +105,21 @@ def test_upload_is_readable_and_closed_afterwards(size_px: tuple[int, int]):
     assert first == again == content
     assert second == encoded()
     assert names == ["a.bmp", "b.png"]
-    assert all(file.file.closed for file in files)
 
 
-def test_upload_is_closed_after_error():
-    file = sent(encoded())
-    with pytest.raises(KeyError):
-        receiving([file], lambda _: {}["nothing"])
-    assert file.file.closed
+def test_files_of_a_request_are_closed_after_it(client: TestClient, monkeypatch: pytest.MonkeyPatch):
+    parsed: list[UploadFile] = []
+    init = UploadFile.__init__
+
+    def noted(self: UploadFile, *arguments: Any, **options: Any) -> None:
+        init(self, *arguments, **options)
+        parsed.append(self)
+
+    monkeypatch.setattr(UploadFile, "__init__", noted)
+    for content, status in ((encoded(), 200), (b"no photo", 415)):
+        assert client.post("/search", files={"photo": ("a.png", content)}).status_code == status
+        assert parsed
+        assert all(file.file.closed for file in parsed)
 
 
 SUFFIXES = {"JPEG": ".jpg", "PNG": ".png", "WEBP": ".webp", "BMP": ".bmp", "TIFF": ".tif", "GIF": ".gif",
@@ -241,13 +255,13 @@ def test_file_name_is_shown_escaped_and_stored_safely(name: str | None, expected
 )
 def test_photo_name_preserves_client_file_name(name: str, expected: str, tmp_path: Path):
     (stored,) = receiving([sent(encoded(), name)], lambda uploads: store(uploads, tmp_path, Limits()))
-    assert photo_name(stored) == expected
+    assert name_before_upload(stored) == expected
 
 
 @pytest.mark.parametrize("name", ["", "...", "/", "_.png"])
 def test_photo_name_falls_back_to_stored_file_name(name: str, tmp_path: Path):
     (stored,) = receiving([sent(encoded(), name)], lambda uploads: store(uploads, tmp_path, Limits()))
-    assert photo_name(stored) == stored.name
+    assert name_before_upload(stored) == stored.name
 
 
 def test_identical_content_is_stored_once(tmp_path: Path):
@@ -310,9 +324,9 @@ def seen(mean_color_bundle: Path, files: Sequence[UploadFile], ask: Callable[[In
     async def run() -> Any:
         vision = Inference(Embedder(mean_color_bundle, threads=1), NoFaces(), Limits(photo_pixels=100))
         try:
-            async with receive(files, Limits()) as uploads:
-                return await ask(vision, uploads)
+            return await ask(vision, to_uploads(files, Limits()))
         finally:
+            await close(files)
             await vision.stop()
 
     return asyncio.run(run())

@@ -1,6 +1,8 @@
 """Names of files and folders: those of photos, and those that are made from other names."""
 
 import os
+import re
+from pathlib import Path
 
 from familiar.core.terminal_text import printable
 
@@ -13,6 +15,15 @@ PHOTO_SUFFIXES = frozenset(
 """In lower case; of the files in folders that are taken for photos."""
 _MAX_BYTES = 200  # of a name that is made; a number may be appended
 _NAME_MAX_BYTES = 255  # of file systems
+
+
+def name_before_upload(path: Path | str) -> str:
+    """Return a photo's file name; of an uploaded photo, the name that its sender gave it.
+
+    >>> name_before_upload("/album/photos/aa/" + 64 * "a" + "-tom.jpg"), name_before_upload("/home/tom.jpg")
+    ('tom.jpg', 'tom.jpg')
+    """
+    return re.sub("^[0-9a-f]{64}-(?=.)", "", Path(path).name)
 
 
 def safe_file_name(name: str) -> str:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from familiar.core.errors import FamiliarError, GalleryBusy, IndexUnavailable, UnreadablePhoto
+from familiar.core.file_names import name_before_upload
 from familiar.core.gallery_types import Progress, SkippedPhoto
 from familiar.detection.detector import Detector, looked_for
 from familiar.detection.detectors import CROP_DETECTORS
@@ -20,7 +21,7 @@ from familiar.web.allowed_paths import AllowedPaths
 from familiar.web.errors import HttpProblem
 from familiar.web.gallery_executor import GalleryExecutor
 from familiar.web.inference import Inference
-from familiar.web.uploads import photo_name, split_error_path
+from familiar.web.uploads import split_error_path
 
 log = logging.getLogger(__name__)
 
@@ -76,10 +77,16 @@ class EnrollmentJob:
     allowed_paths: AllowedPaths
     stopping: threading.Event
     report: Callable[[Progress], None]
-    _not_enrolled: list[SkippedPhoto] = field(default_factory=list[SkippedPhoto])  # no photos, deleted or outside
-    _not_enrolled_count: int = 0
     _enrolled_count: int = 0
     _enrolled: EnrollResult = field(default_factory=EnrollResult)
+
+    def __post_init__(self) -> None:
+        self._not_enrolled = [*self.progress.skipped]
+        self._not_listed = self.progress.skipped_count - len(self.progress.skipped)
+
+    @property
+    def _not_enrolled_count(self) -> int:
+        return self._not_listed + len(self._not_enrolled)
 
     def run(self) -> None:
         """Enroll the photos, then cluster the faces and build the search index.
@@ -104,13 +111,7 @@ class EnrollmentJob:
             if self._enrolled.faces or self._enrolled.edited or gallery.needs_clustering():
                 self._update(state="clustering")
                 self._update(new_individuals=self._retry_while_busy(lambda: _cluster_and_count_new(gallery)))
-            self._update_index(gallery)
-
-    def _update_index(self, gallery: Gallery) -> None:
-        try:
-            self._retry_while_busy(gallery.update_index)
-        except IndexUnavailable as error:
-            log.warning("%s, so the index is behind the gallery; run: familiar gallery index %s", error, gallery.folder)
+            self._retry_while_busy(partial(update_index, gallery))
 
     def _update(self, **changes: Any) -> None:
         self.progress = replace(self.progress, **changes)
@@ -134,29 +135,32 @@ class EnrollmentJob:
     def _find_photos(self) -> list[Path]:
         """List the photos by their resolved paths, each once; collect those that are outside or deleted."""
         photos: dict[Path, None] = {}
-        skipped: list[SkippedPhoto] = []
         for path in self.work.paths:
             try:
                 files = find_photos([path])
             except UnreadablePhoto as error:
                 if path.is_relative_to(self.allowed_paths.uploads):  # forgotten, or corrupt and sent twice
-                    skipped.append(SkippedPhoto(self._display_path(path), DELETED_REASON))
+                    self._not_enrolled.append(SkippedPhoto(self._display_path(path), DELETED_REASON))
                     continue
                 raise UnreadablePhoto(f"{self._display_path(path)}: no photo found") from error
             for file in files:
                 self._raise_if_stopping()
-                try:
-                    photos[self.allowed_paths.resolve(file)] = None
-                except HttpProblem:
-                    skipped.append(SkippedPhoto(self._display_path(file), OUTSIDE_REASON))
-        self._not_enrolled = [*self.progress.skipped, *skipped]
-        self._not_enrolled_count = self.progress.skipped_count + len(skipped)
+                if (resolved := self._resolve(file)) is not None:
+                    photos[resolved] = None
         return list(photos)
+
+    def _resolve(self, path: Path) -> Path | None:
+        """Return where a photo is; None, and note that, if it lies outside the allowed folders."""
+        try:
+            return self.allowed_paths.resolve(path)
+        except HttpProblem:
+            self._not_enrolled.append(SkippedPhoto(self._display_path(path), OUTSIDE_REASON))
+            return None
 
     def _display_path(self, path: Path) -> str:
         """Return a path relative to its root; the root itself by its name."""
         if path.is_relative_to(self.allowed_paths.uploads):
-            return photo_name(path)
+            return name_before_upload(path)
         for root in self.allowed_paths.folders:
             if path.is_relative_to(root):
                 return str(path.relative_to(root)) if path != root else root.name
@@ -200,12 +204,8 @@ class EnrollmentJob:
     def _look_again(self, gallery: Gallery, chosen: str) -> None:
         """Look for faces in the gallery's photos again: with another detector in all, else where nothing was found."""
         reference, detector = gallery.model_reference, gallery.other_detector(chosen)
-        photos = [
-            photo
-            for photo in gallery.photos_to_search(without_face=chosen == reference.detector)
-            if self._is_allowed(Path(photo.path))
-        ]
-        self._not_enrolled_count = len(self._not_enrolled)
+        to_search = gallery.photos_to_search(without_face=chosen == reference.detector)
+        photos = [photo for photo in to_search if self._resolve(Path(photo.path))]
         self._update(total=len(photos) + self._not_enrolled_count)
         were_crops = reference.detector in CROP_DETECTORS
         work = partial(gallery.redetect, detector=detector, were_crops=were_crops)
@@ -226,15 +226,6 @@ class EnrollmentJob:
         self._enrolled, self._enrolled_count = result.redetection, len(photos)
         self.inference.follow(gallery)
         self._report_enrolled(frozenset(photos), self.inference.detector)
-
-    def _is_allowed(self, path: Path) -> bool:
-        """Whether a photo of the gallery may be read; note it otherwise."""
-        try:
-            self.allowed_paths.resolve(path)
-        except HttpProblem:
-            self._not_enrolled.append(SkippedPhoto(self._display_path(path), OUTSIDE_REASON))
-            return False
-        return True
 
     def _report_enrolled(self, names: Collection[str], detector: Detector) -> None:
         result = self._enrolled
@@ -270,7 +261,12 @@ class EnrollmentJob:
                     path.unlink()
 
 
-# --- clustering -----------------------------------------------------------------------------------------------------
+def update_index(gallery: Gallery, *, build: bool = True) -> None:
+    """Update the search index; if it is out of reach, say so in the log."""
+    try:
+        gallery.update_index(build=build)
+    except IndexUnavailable as error:
+        log.warning("%s, so the index is behind the gallery; run: familiar gallery index %s", error, gallery.folder)
 
 
 def _cluster_and_count_new(gallery: Gallery) -> int:

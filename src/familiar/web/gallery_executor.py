@@ -46,30 +46,27 @@ class GalleryExecutor:
 
     async def read(self, function: Callable[Concatenate[Gallery, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Call `function(gallery, ...)` in a reader thread."""
-        return await self._run(self._readers, function, *args, **kwargs)
+        return await self._run(self._readers, lambda gallery: function(gallery, *args, **kwargs))
 
     async def write(self, function: Callable[Concatenate[Gallery, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Call `function(gallery, ...)` in the writer thread. It completes even if the caller is cancelled."""
-        self.require_writable()
-        return await self._run(self._writer, function, *args, **kwargs)
+        """Call `function(gallery, ...)` in the writer thread, while nobody else writes.
 
-    async def write_locked(
-        self, function: Callable[Concatenate[Gallery, P], T], *args: P.args, **kwargs: P.kwargs
-    ) -> T:
-        """Like `write`, for a change that reads before it writes: nobody else writes in between."""
+        It completes even if the caller is cancelled.
+        """
+        self.require_writable()
 
         def write(gallery: Gallery) -> T:
             with gallery.write():
                 return function(gallery, *args, **kwargs)
 
-        return await self.write(write)
+        return await self._run(self._writer, write)
 
     async def compute_then_write(
         self, function: Callable[Concatenate[Gallery, P], T], *args: P.args, **kwargs: P.kwargs
     ) -> T:
         """Like `write`, for a change that computes before it writes: others can write during the computation."""
         self.require_writable()
-        return await self._run(self._readers, function, *args, **kwargs)
+        return await self.read(function, *args, **kwargs)
 
     def require_writable(self) -> None:
         """Raise an HttpProblem with 403 if the server is read-only."""
@@ -83,20 +80,14 @@ class GalleryExecutor:
         for gallery in self._connections:
             gallery.close()
 
-    async def _run(
-        self,
-        pool: ThreadPoolExecutor,
-        function: Callable[Concatenate[Gallery, P], T],
-        *args: P.args,
-        **kwargs: P.kwargs,
-    ) -> T:
+    async def _run(self, pool: ThreadPoolExecutor, function: Callable[[Gallery], T]) -> T:
         if self._waiting >= self._max_waiting:
             raise unavailable("too many requests wait for the gallery; try again in a moment")
 
         def work() -> T:
             gallery = self._free.get()  # never waits: there is a connection for each thread
             try:
-                return function(gallery, *args, **kwargs)
+                return function(gallery)
             finally:
                 self._free.put(gallery)
 

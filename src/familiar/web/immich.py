@@ -26,7 +26,7 @@ from familiar.web.middleware import wrap_app
 from familiar.web.middleware.error_responses import error_response
 from familiar.web.server import run_server
 from familiar.web.settings import ServerSettings
-from familiar.web.uploads import Upload, receive
+from familiar.web.uploads import Upload, to_uploads
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,14 +108,14 @@ def make_immich_app(settings: ImmichSettings) -> ASGIApp:
         limits = settings.limits
         async with request.form(max_files=1, max_fields=4, max_part_size=limits.json_bytes) as form:
             entries, image, text = (form.get(field) for field in ("entries", "image", "text"))
-            async with receive([image] if isinstance(image, UploadFile) else [], limits) as uploads:
-                texts = (each if isinstance(each, str) else None for each in (entries, text))
-                try:
-                    return JSONResponse(
-                        await predict(next(texts), next(iter(uploads), None), next(texts), recognition, upstream)
-                    )
-                except ImmichError as error:
-                    raise HttpProblem(error.status, error.kind, str(error)) from error
+            uploads = to_uploads([image] if isinstance(image, UploadFile) else [], limits)
+            texts = (each if isinstance(each, str) else None for each in (entries, text))
+            try:
+                return JSONResponse(
+                    await predict(next(texts), next(iter(uploads), None), next(texts), recognition, upstream)
+                )
+            except ImmichError as error:
+                raise HttpProblem(error.status, error.kind, str(error)) from error
 
     answer_errors(app, lambda request, problem: error_response(problem, request.scope))
     return wrap_app(app, settings)

@@ -8,7 +8,6 @@ import threading
 from collections.abc import AsyncGenerator, Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from functools import partial
 
 from familiar.core.errors import FamiliarError, NotInGallery
 from familiar.core.gallery_types import Progress, SkippedPhoto
@@ -31,8 +30,7 @@ class _QueuedJob:
 
     Attributes:
         previous: the job that this one continues, until it begins.
-        reached: the progress that a continuing job starts from; used by the worker thread only, all else by the
-            event loop only.
+        reached: the last progress, from which a continuing job starts; used by the worker thread only.
         changed: set once, at the next change of `progress`, then replaced.
         superseded: a job that continues this one reports the progress of both.
     """
@@ -40,7 +38,7 @@ class _QueuedJob:
     work: Work
     progress: Progress
     previous: "_QueuedJob | None" = None
-    combined_progress: Progress | None = None
+    reached: Progress | None = None
     changed: asyncio.Event = field(default_factory=asyncio.Event)
     superseded: bool = False
 
@@ -49,11 +47,6 @@ class _QueuedJob:
         """Whether the job that continues this one reports it; or, while this one waits, the job that it continues."""
         previous = self.previous if self.progress.state == "waiting" else None
         return self.superseded or (previous is not None and not previous.progress.ended)
-
-    def begin(self, *, supersedes_previous: bool) -> None:
-        if supersedes_previous and self.previous is not None:
-            self.previous.superseded = True
-        self.previous = None
 
     def show(self, progress: Progress) -> None:
         self.progress = progress
@@ -195,12 +188,14 @@ class JobQueue:
 
     def _run(self, job: _QueuedJob, loop: asyncio.AbstractEventLoop) -> None:
         """Run one job. Never raises, so that the next job has its turn."""
-        base = _take_reached(job.previous)
-        loop.call_soon_threadsafe(partial(job.begin, supersedes_previous=base is not None))
+        previous, job.previous, base = job.previous, None, None
+        # If several jobs continue one, the first does. One that did not end well reports its failure itself.
+        if previous is not None and not previous.superseded and previous.reached and previous.reached.state == "done":
+            base, previous.superseded = previous.reached, True
 
         def report(progress: Progress) -> None:
-            job.combined_progress = progress if base is None else merge_progress(base, progress)
-            loop.call_soon_threadsafe(job.show, job.combined_progress)
+            job.reached = progress if base is None else merge_progress(base, progress)
+            loop.call_soon_threadsafe(job.show, job.reached)
 
         tools = (self._executor, self._inference, self._allowed_paths, self._stopping, report)
         work = EnrollmentJob(job.work, job.progress, *tools)
@@ -213,14 +208,3 @@ class JobQueue:
             report(replace(work.progress, state="failed", error=str(error)))
         except Exception as error:
             report(replace(work.progress, state="failed", error=str(internal_error(error, "a job"))))
-
-
-def _take_reached(previous: _QueuedJob | None) -> Progress | None:
-    """Return the progress that a job continues from, and remove it: if several continue a job, the first does.
-
-    None also if the previous job did not end well: it reports its failure itself.
-    """
-    if previous is None:
-        return None
-    reached, previous.combined_progress = previous.combined_progress, None
-    return reached if reached is not None and reached.state == "done" else None

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import uvicorn
 from fastapi import FastAPI, Request
-from fastapi.responses import JSONResponse, PlainTextResponse, Response
+from fastapi.responses import PlainTextResponse, Response
 from fastapi.staticfiles import StaticFiles
 from starlette.types import ASGIApp
 
@@ -19,9 +19,9 @@ from familiar import __version__
 from familiar.core.errors import FamiliarError
 from familiar.web import api, pages
 from familiar.web.error_handlers import answer_errors
-from familiar.web.errors import MEDIA_TYPE, HttpProblem, problem_details, problem_headers
+from familiar.web.errors import HttpProblem
 from familiar.web.middleware import wrap_app
-from familiar.web.middleware.error_responses import opens_page, wants_page
+from familiar.web.middleware.error_responses import error_response, opens_page, wants_page
 from familiar.web.pages.render import HAS_DESK
 from familiar.web.service import Service
 from familiar.web.settings import ServerSettings, Settings
@@ -211,4 +211,4 @@ def _respond(request: Request, problem: HttpProblem) -> Response:
         problem = pages.without_hints(request, problem)
     if opens_page(request.scope):
         return pages.render_error_page(request, problem)
-    return JSONResponse(problem_details(problem), problem.status, problem_headers(problem), MEDIA_TYPE)
+    return error_response(problem, request.scope)

@@ -2,11 +2,15 @@
 
 import logging
 from collections.abc import Callable
+from pathlib import Path
 from typing import Annotated, Concatenate, ParamSpec, TypeVar
 
-from fastapi import Depends, Request
+from fastapi import Depends, Request, UploadFile
 
 from familiar.core.errors import BadGallery, FamiliarError
+from familiar.core.field_types import Vector
+from familiar.core.gallery_types import GalleryPhoto
+from familiar.core.types import Box, Face
 from familiar.detection.detector import Detector
 from familiar.detection.detectors import WholePhoto
 from familiar.embedding.embedder import Embedder
@@ -17,7 +21,8 @@ from familiar.web.gallery_executor import GalleryExecutor
 from familiar.web.inference import Inference
 from familiar.web.jobs import JobQueue
 from familiar.web.settings import Settings
-from familiar.web.thumbnails import Thumbnails
+from familiar.web.thumbnails import Thumbnail, Thumbnails
+from familiar.web.uploads import to_uploads
 
 log = logging.getLogger("familiar.serve")
 P = ParamSpec("P")
@@ -67,6 +72,55 @@ class Service:
                 return function(gallery, *args, **kwargs)
 
         return await self.executor.read(read)
+
+    async def photo_image(self, photo: int, side_px: int) -> Thumbnail:
+        """Return a photo of the gallery, reduced in size. NotInGallery, UnreadablePhoto, HttpProblem."""
+        known, path = await self.executor.read(self._locate, photo)
+        return await self.thumbnails.photo(path, known.sha256, side_px)
+
+    async def face_image(self, face: int, side_px: int) -> Thumbnail:
+        """Return a square around a face of the gallery. NotInGallery, UnreadablePhoto, HttpProblem."""
+
+        def find(gallery: Gallery) -> tuple[Box, GalleryPhoto, Path]:
+            with gallery.read():
+                known = gallery.face(face)
+                return known.box_xyxy_px, *self._locate(gallery, known.photo)
+
+        box, photo, path = await self.executor.read(find)
+        return await self.thumbnails.face(path, photo.sha256, box, side_px)
+
+    async def add_face(self, photo: int, box: Box, species: str | None) -> int:
+        """Add a face that the detector missed, and return its number."""
+        self.inference.require_model()
+
+        def add(gallery: Gallery) -> int:
+            return gallery.add_face(photo, box, path=self._locate(gallery, photo)[1], species=species)
+
+        return await self.executor.compute_then_write(add)
+
+    async def set_face_box(self, face: int, box: Box) -> int | None:
+        """Give a face another box, and return its identity then."""
+        self.inference.require_model()
+
+        def change(gallery: Gallery) -> int | None:
+            gallery.set_face_box(face, box, path=self._locate(gallery, gallery.face(face).photo)[1])
+            return gallery.face(face).identity
+
+        return await self.executor.compute_then_write(change)
+
+    def _locate(self, gallery: Gallery, photo: int) -> tuple[GalleryPhoto, Path]:
+        """Return a photo and its resolved path. HttpProblem if that leads out of the allowed folders."""
+        known = gallery.photo(photo)
+        return known, self.allowed_paths.resolve(Path(known.path))
+
+    async def best_faces(self, *files: UploadFile) -> tuple[list[Face], list[Vector]]:
+        """Return the best face of each photo of a request, and their embeddings.
+
+        Raises:
+            NoFaceFound, UnreadablePhoto, HttpProblem: as `Inference.best_faces` and `to_uploads`.
+        """
+        faces = await self.inference.best_faces(to_uploads(files, self.settings.limits))
+        return faces, [face.embedding for face in faces if face.embedding is not None]
 
     async def start(self) -> None:
         """Start the threads; to be called in the event loop.

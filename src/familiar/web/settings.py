@@ -93,6 +93,11 @@ class ServerSettings:
             return False
 
     @property
+    def knows_visitors(self) -> bool:
+        """Whether the visitors of the pages are logged in, or sit at this machine."""
+        return self.requires_token or self.loopback
+
+    @property
     def session_name(self) -> str:
         """What the cookies of this server's sessions are named after."""
         return "familiar"

@@ -30,7 +30,6 @@ class Thumbnail:
     """A JPEG file as it is sent. `etag`, in quotes, changes with the content."""
 
     content: bytes
-    media_type: str
     etag: str
 
 
@@ -99,7 +98,7 @@ class Thumbnails:
 def _encode(key: Hashable, draw: Callable[[], UInt8[np.ndarray, "h w 3"]]) -> Thumbnail:
     content = encode_jpeg(draw())
     etag = hashlib.sha256(repr((key, QUALITY, MARGIN)).encode()).hexdigest()[:32]
-    return Thumbnail(content, "image/jpeg", f'"{etag}"')
+    return Thumbnail(content, f'"{etag}"')
 
 
 def _size_bytes(cached: object) -> int:

@@ -4,16 +4,14 @@ The form parser streams small ones into memory and large ones into temporary fil
 killed leaves none behind.
 """
 
-import contextlib
 import hashlib
 import os
 import re
 import threading
-from collections.abc import AsyncIterator, Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import UploadFile
 
 from familiar.core.errors import FamiliarError, UnreadablePhoto
@@ -67,11 +65,10 @@ class Upload:
             raise _too_large_error(self.name, f"{width} x {height} px", f"{limits.photo_pixels:,} pixels")
 
 
-@contextlib.asynccontextmanager
-async def receive(
+def to_uploads(
     files: Sequence[UploadFile], limits: Limits, *, skipped: list[SkippedPhoto] | None = None
-) -> AsyncIterator[list[Upload]]:
-    """Provide the photos of a request, and delete them afterwards. Their content is yet to be validated.
+) -> list[Upload]:
+    """Return the photos of a request, which end with it. Their content is yet to be validated.
 
     Args:
         skipped: if given, a photo with too many bytes is appended here instead of refusing the request.
@@ -79,23 +76,19 @@ async def receive(
     Raises:
         HttpProblem: 413, there are too many photos, or one has too many bytes.
     """
-    try:
-        if len(files) > (most := limits.photos_per_request):
-            detail = f"{len(files):,} photos in one request are more than {most:,}; send them in several requests"
-            raise HttpProblem(413, "too-many", detail)
-        uploads = [Upload(file, printable_name(file.filename), file.size or 0) for file in files]
-        yield _without_bad(uploads, lambda upload: upload.require_size(limits), skipped)
-    finally:
-        for file in files:
-            await file.close()
+    if len(files) > (most := limits.photos_per_request):
+        detail = f"{len(files):,} photos in one request are more than {most:,}; send them in several requests"
+        raise HttpProblem(413, "too-many", detail)
+    uploads = [Upload(file, printable_name(file.filename), file.size or 0) for file in files]
+    return _without_bad(uploads, lambda upload: upload.require_size(limits), skipped)
 
 
-async def store(
-    uploads: Sequence[Upload], folder: Path, limits: Limits, *, skipped: list[SkippedPhoto] | None = None
+def store(
+    uploads: Sequence[Upload], folder: Path, limits: Limits, skipped: list[SkippedPhoto] | None = None
 ) -> list[Path]:
     """Validate photos and write them to `folder`, one file for each content; return the files.
 
-    The files are flushed to the disk.
+    The files are flushed to the disk. To be called in a thread.
 
     Args:
         skipped: if given, an invalid photo is appended here instead of refusing all of them.
@@ -104,7 +97,25 @@ async def store(
         BadUpload: a file is no photo, or has too many pixels; nothing was written.
         CannotWrite: the disk is full or not writable.
     """
-    return await run_in_threadpool(_store, uploads, folder, limits, skipped)
+    # All of them are checked before one is written.
+    photos = _without_bad(uploads, lambda upload: upload.validate(upload.read(), limits), skipped)
+    if not photos:
+        return []
+    stored: list[Path] = []
+    for upload in photos:
+        content = upload.read()
+        name = hashlib.sha256(content).hexdigest()
+        subfolder = folder / name[:2]
+        make_folder(subfolder)
+        new = subfolder / f"{name}{_name_suffix(upload.name)}{_suffix(content)}"
+        path = next((file for file in subfolder.glob(f"{name}*") if Gallery.uploaded_sha256(file)), new)
+        if not Gallery.has_uploaded_content(path):  # missing, or damaged since: this may be the only intact copy
+            write_atomically(path, content)
+        stored.append(path)
+    # Even if a file existed before: its writer may not have flushed it yet.
+    for subfolder in {folder.parent, folder, *(path.parent for path in stored)}:
+        fsync_directory(subfolder)
+    return stored
 
 
 def find_unprocessed_uploads(gallery: Gallery, folder: Path) -> list[Path]:
@@ -135,16 +146,6 @@ def split_error_path(error: FamiliarError, known: Collection[str]) -> tuple[Path
 def printable_name(name: str | None) -> str:
     """Return a client's name for a photo, shortened and printable."""
     return printable((name or "photo")[:MAX_NAME_CHARACTERS])[:MAX_NAME_CHARACTERS]
-
-
-def photo_name(path: Path | str) -> str:
-    """Return a photo's file name; for an uploaded photo, the name that its sender gave it.
-
-    >>> photo_name("/album/photos/aa/" + 64 * "a" + "-tom.jpg"), photo_name("/home/tom.jpg")
-    ('tom.jpg', 'tom.jpg')
-    """
-    name = Path(path).name
-    return re.sub("^[0-9a-f]{64}-(?=.)", "", name)
 
 
 def _name_suffix(name: str) -> str:
@@ -179,25 +180,3 @@ def _without_bad(
 
 def _too_large_error(name: str, size: str, limit: str) -> BadUpload:
     return BadUpload(413, "too-large", f"{name}: {size} is more than {limit}; scale it down")
-
-
-def _store(uploads: Sequence[Upload], folder: Path, limits: Limits, skipped: list[SkippedPhoto] | None) -> list[Path]:
-    # All of them are checked before one is written.
-    photos = _without_bad(uploads, lambda upload: upload.validate(upload.read(), limits), skipped)
-    if not photos:
-        return []
-    stored: list[Path] = []
-    for upload in photos:
-        content = upload.read()
-        name = hashlib.sha256(content).hexdigest()
-        subfolder = folder / name[:2]
-        make_folder(subfolder)
-        new = subfolder / f"{name}{_name_suffix(upload.name)}{_suffix(content)}"
-        path = next((file for file in subfolder.glob(f"{name}*") if Gallery.uploaded_sha256(file)), new)
-        if not Gallery.has_uploaded_content(path):  # missing, or damaged since: this may be the only intact copy
-            write_atomically(path, content)
-        stored.append(path)
-    # Even if a file existed before: its writer may not have flushed it yet.
-    for subfolder in {folder.parent, folder, *(path.parent for path in stored)}:
-        fsync_directory(subfolder)
-    return stored

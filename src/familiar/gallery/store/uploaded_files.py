@@ -11,7 +11,7 @@ from familiar.core.files import absolute_path, content_sha256, real_path
 from familiar.gallery.store.store import UPLOADED_PHOTOS, Store
 
 # As `familiar.web.uploads` names them. Not a sidecar, which has a second suffix.
-_NAME = re.compile(r"([0-9a-f]{64})(?:-([\w -]+))?\.[a-z]+")
+_NAME = re.compile(r"([0-9a-f]{64})(?:-[\w -]+)?\.[a-z]+")
 
 
 def uploaded_sha256(path: Path) -> str | None:
@@ -25,16 +25,6 @@ def uploaded_sha256(path: Path) -> str | None:
     """
     name = _NAME.fullmatch(path.name)
     return name[1] if name is not None and path.parent.name == name[1][:2] else None
-
-
-def stem_before_upload(path: Path) -> str:
-    """Return a photo's name without suffix; of an uploaded photo, the name that it had before, if that is known.
-
-    >>> stem_before_upload(Path("album/photos/aa") / (64 * "a" + "-IMG_0029.jpg"))
-    'IMG_0029'
-    """
-    name = _NAME.fullmatch(path.name) if uploaded_sha256(path) else None
-    return (name and name[2]) or path.stem
 
 
 def has_uploaded_content(path: Path) -> bool:

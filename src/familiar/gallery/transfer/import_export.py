@@ -16,7 +16,7 @@ from pathlib import Path
 
 from familiar.core.csv_rows import read_rows
 from familiar.core.errors import BadDataset, CannotWrite, Contradiction, FamiliarError, NotInGallery, UnreadablePhoto
-from familiar.core.file_names import safe_file_name, unused_name
+from familiar.core.file_names import name_before_upload, safe_file_name, unused_name
 from familiar.core.files import DISK_FAILURES, fsync_directory, fsync_tree, write_atomically
 from familiar.core.gallery_types import GalleryFace
 from familiar.core.names import normalize_name, unify_spelling
@@ -26,7 +26,6 @@ from familiar.core.types import Box
 from familiar.gallery.edits.corrections import Individual, assign
 from familiar.gallery.store.photo_paths import CHANGED, file_sha256, photos_at_path, require_sha256
 from familiar.gallery.store.store import Store
-from familiar.gallery.store.uploaded_files import stem_before_upload
 from familiar.photos.listing import EXCLUDED, Exclusion, describe_counts, find_photos, folder_kind
 
 log = logging.getLogger(__name__)
@@ -247,7 +246,8 @@ def export_folders(store: Store, folder: Path, *, link: bool = False, identity: 
             source = Path(path)
             identity_folder = folder / folder_of[number]
             identity_folder.mkdir(parents=True, exist_ok=True)
-            target = identity_folder / unused_name(stem_before_upload(source), source.suffix, file_names[number])
+            stem = Path(name_before_upload(source)).stem
+            target = identity_folder / unused_name(stem, source.suffix, file_names[number])
             try:
                 target.symlink_to(source) if link else shutil.copy2(source, target)
             except OSError as error:

@@ -1,10 +1,9 @@
 """Routes of faces: listing, corrections and boxes."""
 
-from pathlib import Path
-
 from fastapi import APIRouter, Response
 
-from familiar.core.gallery_types import CorrectionResult, GalleryFace, GalleryPhoto, Page
+from familiar.core.gallery_types import CorrectionResult, GalleryFace, Page
+from familiar.core.types import Box
 from familiar.gallery import Gallery
 from familiar.web.api import images, pagination, requests
 from familiar.web.api.openapi import EDIT, MISSING
@@ -66,34 +65,16 @@ async def get_face_image(
     service: ServiceDep, face: requests.PathNumber, side: requests.Side = 160, known: images.IfNoneMatch = None
 ) -> Response:
     """Get a square image of a face with some margin."""
-
-    def find(gallery: Gallery) -> tuple[GalleryFace, GalleryPhoto, Path]:
-        known_face, photo = _with_photo(gallery, face)
-        return known_face, photo, service.allowed_paths.resolve(Path(photo.path))
-
-    known_face, photo, path = await service.executor.read(find)
-    return images.image_response(await service.thumbnails.face(path, photo.sha256, known_face.box_xyxy_px, side), known)
+    return images.image_response(await service.face_image(face, side), known)
 
 
 @router.put("/faces/{face}/box", tags=["manual faces"], status_code=204, response_class=Response, responses=EDIT)
 async def set_face_box(service: ServiceDep, face: requests.PathNumber, body: requests.FaceBoxRequest) -> None:
     """Change a face's box; a confirmed face keeps its identity, another is clustered again."""
-    service.inference.require_model()
-
-    def change(gallery: Gallery) -> None:
-        path = service.allowed_paths.resolve(Path(_with_photo(gallery, face)[1].path))
-        gallery.set_face_box(face, body.box, path=path)
-
-    await service.executor.compute_then_write(change)
+    await service.set_face_box(face, Box(*body.box_xyxy_px))
 
 
 @router.delete("/faces/{face}", tags=["manual faces"], status_code=204, response_class=Response, responses=EDIT)
 async def delete_face(service: ServiceDep, face: requests.PathNumber) -> None:
     """Delete a detection that is not a face. `undo` restores it."""
     await service.executor.write(Gallery.delete_face, face)
-
-
-def _with_photo(gallery: Gallery, face: int) -> tuple[GalleryFace, GalleryPhoto]:
-    with gallery.read():
-        known_face = gallery.face(face)
-        return known_face, gallery.photo(known_face.photo)

@@ -53,7 +53,7 @@ async def get_model(
 @router.post("/cluster", tags=["gallery"], responses=WRITE)
 async def cluster(service: ServiceDep, body: requests.ClusterRequest) -> ClusterResult:
     """Cluster the unassigned faces, or with `rebuild` all, respecting all corrections."""
-    return await service.executor.write(Gallery.cluster, threshold=body.threshold, rebuild=body.rebuild)
+    return await service.executor.compute_then_write(Gallery.cluster, threshold=body.threshold, rebuild=body.rebuild)
 
 
 @router.get("/questions", tags=["questions"])

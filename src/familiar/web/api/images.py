@@ -26,7 +26,7 @@ def image_response(thumbnail: Thumbnail, if_none_match: str | None) -> Response:
         tag.strip().removeprefix("W/") for tag in if_none_match.split(",")
     }:
         return Response(status_code=304, headers=headers)
-    return Response(thumbnail.content, media_type=thumbnail.media_type, headers=headers)
+    return Jpeg(thumbnail.content, headers=headers)
 
 
 RESPONSES: Responses = {304: {"description": "The cached image is up to date."}} | MISSING

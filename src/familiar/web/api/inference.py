@@ -24,7 +24,7 @@ from familiar.web.api.openapi import MISSING, UPLOAD
 from familiar.web.api.shared_types import ApiRoute
 from familiar.web.errors import HttpProblem
 from familiar.web.service import Service, ServiceDep
-from familiar.web.uploads import receive
+from familiar.web.uploads import to_uploads
 
 router = APIRouter(route_class=ApiRoute)
 
@@ -56,17 +56,17 @@ async def search_photo(
     species: requests.Species = None,
 ) -> SearchResult:
     """Search for the best face of a photo."""
-    (face,) = await _best_faces(service, photo)
+    _, (embedding,) = await service.best_faces(photo)
     query = requests.SearchRequest.model_construct(k=k, by=by, filter=requests.SearchFilter(species=species))
-    return await service.read_in_model_space(_search_result, _embedding(face), query)
+    return await service.read_in_model_space(_search_result, embedding, query)
 
 
 @router.post("/verify", tags=["search"], responses=UPLOAD)
 async def verify(service: ServiceDep, first: requests.Photo, second: requests.Photo) -> PhotoVerificationResult:
     """Decide whether the best faces of two photos show the same individual."""
-    first_face, second_face = await _best_faces(service, first, second)
-    answer = await service.read_in_model_space(Gallery.compare, _embedding(first_face), _embedding(second_face))
-    return PhotoVerificationResult(**vars(answer), first=first_face, second=second_face)
+    faces, embeddings = await service.best_faces(first, second)
+    answer = await service.read_in_model_space(Gallery.compare, *embeddings)
+    return PhotoVerificationResult(**vars(answer), first=faces[0], second=faces[1])
 
 
 @router.post("/identities/{identity}/verify", tags=["search"], responses=MISSING | UPLOAD)
@@ -74,14 +74,14 @@ async def verify_identity(
     service: ServiceDep, identity: requests.PathNumber, photo: requests.Photo
 ) -> VerificationResult:
     """Decide whether a photo's best face shows this identity, by the mean of the identity's faces."""
-    (face,) = await _best_faces(service, photo)
-    return await service.read_in_model_space(Gallery.verify, _embedding(face), identity)
+    _, (embedding,) = await service.best_faces(photo)
+    return await service.read_in_model_space(Gallery.verify, embedding, identity)
 
 
 async def _detect_all(service: Service, files: Sequence[UploadFile], *, embed: bool) -> DetectionResult[Any]:
     skipped_uploads: list[SkippedPhoto] = []
-    async with receive(files, service.settings.limits, skipped=skipped_uploads) as uploads:
-        results = await service.inference.detect_all(uploads, embed=embed)
+    uploads = to_uploads(files, service.settings.limits, skipped=skipped_uploads)
+    results = await service.inference.detect_all(uploads, embed=embed)
     skipped = [f"{upload.name}: {upload.reason}" for upload in skipped_uploads]
     photos: list[DetectedFaces] = []
     for result in results:
@@ -91,17 +91,6 @@ async def _detect_all(service: Service, files: Sequence[UploadFile], *, embed: b
         else:
             skipped.append(str(result))
     return DetectionResult(tuple(photos), tuple(skipped))
-
-
-async def _best_faces(service: Service, *files: UploadFile) -> list[Face]:
-    """Detect and embed the best face of each photo. Raises NoFaceFound, UnreadablePhoto, HttpProblem."""
-    async with receive(files, service.settings.limits) as uploads:
-        return await service.inference.best_faces(uploads)
-
-
-def _embedding(face: Face) -> Vector:
-    assert face.embedding is not None, "the best face is embedded"
-    return face.embedding
 
 
 def _search(gallery: Gallery, body: requests.SearchRequest) -> SearchResult:

@@ -1,13 +1,14 @@
 """Routes of photos and enrollment jobs."""
 
 from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Response
+from fastapi.concurrency import run_in_threadpool
 from fastapi.sse import EventSourceResponse
 
 from familiar.core.gallery_types import AdditionResult, GalleryPhoto, Page, Progress, SkippedPhoto
+from familiar.core.types import Box
 from familiar.gallery import Gallery
 from familiar.web.api import images, pagination, requests
 from familiar.web.api.openapi import EDIT, MISSING, UPLOAD, WRITE
@@ -15,7 +16,7 @@ from familiar.web.api.shared_types import ApiRoute
 from familiar.web.enrollment_job import Work
 from familiar.web.errors import HttpProblem
 from familiar.web.service import ServiceDep
-from familiar.web.uploads import receive, store
+from familiar.web.uploads import store, to_uploads
 
 router = APIRouter(route_class=ApiRoute)
 
@@ -41,13 +42,13 @@ async def enroll_photos(
     skipped: list[SkippedPhoto] = []
     collected = None if len(files) == 1 else skipped  # a single file is refused with its own problem
     limits = service.settings.limits
-    async with receive(files, limits, skipped=collected) as uploads:
-        with service.jobs.reserved():  # before anything is stored
-            paths = await store(uploads, service.allowed_paths.uploads, limits, skipped=collected)
-            if not paths:
-                first = f"{skipped[0].name}: {skipped[0].reason}"
-                raise HttpProblem(415, "not-a-photo", first)
-            return _accepted(response, service.jobs.begin(Work(paths), skipped, previous_job))
+    uploads = to_uploads(files, limits, skipped=collected)
+    with service.jobs.reserved():  # before anything is stored
+        paths = await run_in_threadpool(store, uploads, service.allowed_paths.uploads, limits, collected)
+        if not paths:
+            first = f"{skipped[0].name}: {skipped[0].reason}"
+            raise HttpProblem(415, "not-a-photo", first)
+        return _accepted(response, service.jobs.begin(Work(paths), skipped, previous_job))
 
 
 @router.post("/photos/folder", tags=["photos"], status_code=202, responses=EDIT)
@@ -77,13 +78,7 @@ async def get_photo_image(
     service: ServiceDep, photo: requests.PathNumber, side: requests.Side = 1600, known: images.IfNoneMatch = None
 ) -> Response:
     """Get the upright photo without its metadata, such as place and time."""
-
-    def find(gallery: Gallery) -> tuple[GalleryPhoto, Path]:
-        known_photo = gallery.photo(photo)
-        return known_photo, service.allowed_paths.resolve(Path(known_photo.path))
-
-    known_photo, path = await service.executor.read(find)
-    return images.image_response(await service.thumbnails.photo(path, known_photo.sha256, side), known)
+    return images.image_response(await service.photo_image(photo, side), known)
 
 
 @router.post("/photos/{photo}/faces", tags=["manual faces"], status_code=201, responses=EDIT)
@@ -91,13 +86,7 @@ async def add_face(
     service: ServiceDep, response: Response, photo: requests.PathNumber, body: requests.NewFaceRequest
 ) -> AdditionResult:
     """Add a face that the detector missed."""
-    service.inference.require_model()
-
-    def add(gallery: Gallery) -> int:
-        path = service.allowed_paths.resolve(Path(gallery.photo(photo).path))
-        return gallery.add_face(photo, body.box, path=path, species=body.species)
-
-    face = await service.executor.compute_then_write(add)
+    face = await service.add_face(photo, Box(*body.box_xyxy_px), body.species)
     response.headers["Location"] = f"/api/v1/faces/{face}"
     return AdditionResult(face)
 

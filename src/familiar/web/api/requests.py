@@ -146,14 +146,9 @@ class FaceBoxRequest(RequestBody):
     box_xyxy_px: list[Pixels] = Field(min_length=4, max_length=4, examples=[[40, 32, 168, 160]])
     """Left, top, right, bottom in pixels of the upright photo."""
 
-    @property
-    def box(self) -> tuple[float, float, float, float]:
-        left, top, right, bottom = self.box_xyxy_px
-        return left, top, right, bottom
-
     @model_validator(mode="after")
     def _check_box(self) -> "FaceBoxRequest":
-        left, top, right, bottom = self.box
+        left, top, right, bottom = self.box_xyxy_px
         if not (left < right and top < bottom):
             raise ValueError("a box must have left < right and top < bottom")
         return self

@@ -57,22 +57,18 @@ def _check_host(app: ASGIApp, settings: ServerSettings) -> ASGIApp:
     allowed = [f"[{name}]" if ":" in name else name for name in names]
 
     async def run(scope: Scope, receive: Receive, send: Send) -> None:
-        known = False
+        admitted: list[Scope] = []
 
-        async def answer(scope: Scope, receive: Receive, send: Send) -> None:
-            nonlocal known
-            known = True
-            await app(scope, receive, send)
+        async def admit(scope: Scope, _receive: Receive, _send: Send) -> None:
+            admitted.append(scope)
 
-        async def send_if_known(message: Message) -> None:
-            if known:  # Starlette's own refusal does not say what to do
-                await send(message)
+        async def ignore(_: Message) -> None:
+            """Send nothing: Starlette's own refusal does not say what to do."""
 
         by_address = not settings.loopback and _is_address(Headers(scope=scope).get("host", ""))
-        trusted = TrustedHostMiddleware(answer, ["*"] if by_address else allowed, www_redirect=False)
-        await trusted(scope, receive, send_if_known)
-        if not known:
-            await error_response(UNKNOWN_HOST, scope)(scope, receive, send)
+        trusted = TrustedHostMiddleware(admit, ["*"] if by_address else allowed, www_redirect=False)
+        await trusted(scope, receive, ignore)
+        await (app if admitted else error_response(UNKNOWN_HOST, scope))(scope, receive, send)
 
     return run
 

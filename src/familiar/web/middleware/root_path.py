@@ -16,7 +16,7 @@ from familiar.web.settings import ROOT_PATH
 
 STATE_KEY = "root_path"  # of scope["state"]
 # Jinja escapes quotation marks, so that no text of a user looks like an attribute.
-LINK = re.compile(r'\s(?:href|src|action|data-similar)="(?=/)')
+LINK = re.compile(r'\s(?:href|src|action|data-similar|hx-get)="(?=/)')
 
 
 class RootPathMiddleware:

@@ -1,7 +1,6 @@
 """The album page: adding photos, the progress of jobs, and all photos."""
 
 from collections import Counter
-from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Form, Query
@@ -49,6 +48,7 @@ async def album(
             "older": newest_photos[PHOTOS - 1].photo if len(newest_photos) > PHOTOS else None,
             "photos_of": {each: gallery.counts(species=each).photos for each in gallery.species()},
             "new_faces": _count_new_faces(gallery, jobs[0]) if jobs else None,
+            "search": describe_search(gallery, page.service),
         }
 
     return await page.render(
@@ -59,41 +59,30 @@ async def album(
         jobs=jobs,
         roots=[folder for folder in paths.folders if not folder.is_relative_to(paths.uploads)],
         can_add=page.service.inference.has_model and not page.service.settings.read_only,
-        search=await describe_search(page.service),
     )
 
 
-@dataclass(frozen=True)
-class NewFaces:
-    """Whom the faces of a job's photos show, as far as it is known now.
+def _count_new_faces(gallery: Gallery, job: Progress) -> dict[str, Any] | None:
+    """Count whom the faces of a job's photos show, as far as it is known now.
 
-    Attributes:
-        total: number of the faces.
-        named: the number of each named individual, its name and the number of its faces; those with most first.
-        unnamed: number of faces of individuals without a name.
-        unassigned: number of faces without an individual.
+    Returns:
+        `total`: number of the faces. `named`: (number, name, number of faces) of each named individual, those with most
+        first. `unnamed`, `unassigned`: number of faces of individuals without a name, and without an individual. None
+        if the job is not done, or there are none, or too many to be read each time.
     """
-
-    total: int
-    named: list[tuple[int, str, int]]
-    unnamed: int
-    unassigned: int
-
-
-def _count_new_faces(gallery: Gallery, job: Progress) -> NewFaces | None:
-    """Count the faces of a job's photos; None: it is not done, or there are none, or too many to be read each time."""
     if job.state != "done" or not 0 < job.photos <= MAX_COUNTED_PHOTOS:
         return None
     photos = gallery.photos(after=job.after_photo, limit=job.photos)
     faces = [face for photo in photos for face in photo.faces]
     counts = Counter((face.identity, face.name) for face in faces if face.identity is not None)
     named = [(number, name, count) for (number, name), count in counts.most_common() if name is not None]
-    unassigned = len(faces) - counts.total()
+    if not faces:
+        return None
     unnamed = counts.total() - sum(count for _, _, count in named)
-    return NewFaces(len(faces), named, unnamed, unassigned) if faces else None
+    return {"total": len(faces), "named": named, "unnamed": unnamed, "unassigned": len(faces) - counts.total()}
 
 
-async def describe_search(service: Service) -> dict[str, Any] | None:
+def describe_search(gallery: Gallery, service: Service) -> dict[str, Any] | None:
     """Return what photos are searched for, and the detectors with which they may be searched again; None: no model."""
     if not service.inference.has_model:
         return None
@@ -102,8 +91,8 @@ async def describe_search(service: Service) -> dict[str, Any] | None:
     return {
         "looked_for": looked_for(detector),
         "not_looked_for": not_looked_for(detector),
-        "unsuited": await service.executor.read(Gallery.unsuited_for),
-        "can_add_model": bool(await service.executor.read(Gallery.models_to_find_more)),
+        "unsuited": gallery.unsuited_for(),
+        "can_add_model": bool(gallery.models_to_find_more()),
         "detectors": {
             name: words
             for name, (words, labels) in DETECTORS_TO_CHOOSE.items()

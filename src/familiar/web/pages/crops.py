@@ -1,10 +1,14 @@
-"""Crops of photos that are not in the gallery, inlined in a page: nothing is stored."""
+"""Photos that are not in the gallery: as a page sends them, and their crops in a page. Nothing is stored."""
 
 import base64
+from typing import Annotated
 
 import cv2
+from fastapi import File, UploadFile
 
 from familiar.core.types import Face
+
+PhotoField = Annotated[UploadFile, File()]
 
 
 def as_data_url(face: Face) -> str:

@@ -1,31 +1,32 @@
 """The desk of lost and found pets: found pets with their best candidates, the register, and entering a pet."""
 
-import logging
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Depends, File, Form, UploadFile
+from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import HTMLResponse, RedirectResponse
 
-from familiar.core.errors import FamiliarError, IndexUnavailable, NoFaceFound
+from familiar.core.errors import FamiliarError, NoFaceFound
 from familiar.core.gallery_types import SkippedPhoto
-from familiar.detection.detector import looked_for
+from familiar.detection.detector import Detector, looked_for
 from familiar.detection.faces import DetectedFaces
 from familiar.gallery import Gallery
-from familiar.integrations.lost_pets.candidates import Candidate, rank_candidates
+from familiar.integrations.lost_pets.candidates import rank_candidates
 from familiar.integrations.lost_pets.register import enter_pet
 from familiar.integrations.lost_pets.reports import MAX_CHARACTERS, Pet, Report, Status, list_pets
-from familiar.web.pages.assignment_forms import NameField
+from familiar.web.enrollment_job import update_index
+from familiar.web.pages.assignment_forms import NameField, Position
 from familiar.web.pages.flash import url_with_flash
 from familiar.web.pages.render import PageDep
 from familiar.web.service import Service, ServiceDep
-from familiar.web.uploads import BadUpload, receive, store
+from familiar.web.uploads import BadUpload, store, to_uploads
 
 MAX_RANKED = 100  # found pets on the page; of further ones the candidate is on their own page
 PETS = 500  # of the register on a page
 MAX_PHOTOS = 50  # of one pet at once, as the answer waits for them
 
-log = logging.getLogger(__name__)
 router = APIRouter()
 PhotosField = Annotated[list[UploadFile], File(min_length=1, max_length=MAX_PHOTOS)]
 TextField = Annotated[str, Form(max_length=MAX_CHARACTERS)]
@@ -33,7 +34,7 @@ ContactField = Annotated[str | None, Form(max_length=MAX_CHARACTERS)]
 
 
 async def report_from_form(
-    status: Annotated[Literal["lost", "found", "home"], Form()],
+    status: Annotated[Status, Form()],
     species: TextField = "",
     location: Annotated[str, Form(alias="place", max_length=MAX_CHARACTERS)] = "",
     reported_on: Annotated[str, Form(alias="date", max_length=10)] = "",
@@ -47,33 +48,23 @@ async def report_from_form(
 ReportDep = Annotated[Report, Depends(report_from_form)]
 
 
-@dataclass(frozen=True)
-class DeskRow:
-    """A found pet, and the lost pet that it is most likely to be, if there is one."""
-
-    pet: Pet
-    candidate: Candidate | None
-
-
 @router.get("/desk")
 async def desk(page: PageDep) -> HTMLResponse:
     """Show the found pets whose owners are looked for, the latest first."""
 
     def read(gallery: Gallery) -> dict[str, Any]:
         pets = sorted(list_pets(gallery, "found"), key=lambda pet: (pet.report.reported_on, pet.identity))
-        rows = [
-            DeskRow(pet, _best_candidate(gallery, pet) if index < MAX_RANKED else None)
-            for index, pet in enumerate(reversed(pets))
-        ]
-        return {"rows": rows, "lost": len(list_pets(gallery, "lost"))}
+        pets.reverse()
+        ranked = ((pet.identity, rank_candidates(gallery, pet.identity, 1)) for pet in pets[:MAX_RANKED] if pet.faces)
+        candidates = {number: best for number, ranking in ranked for best in ranking.candidates}
+        return {"pets": pets, "candidates": candidates, "lost": len(list_pets(gallery, "lost"))}
 
-    return await page.render("desk.html", read, shows_contact=shows_contact(page.service))
+    return await page.render("desk.html", read)
 
 
 @router.get("/desk/register")
-async def register(page: PageDep, status: Literal["lost", "found", "home"] = "lost", start: int = 0) -> HTMLResponse:
+async def register(page: PageDep, status: Status = "lost", start: Position = 0) -> HTMLResponse:
     """Show the register: the pets of a status, with their fields, and the form for a new one."""
-    start = max(0, start)
 
     def read(gallery: Gallery) -> dict[str, Any]:
         pets: dict[Status, list[Pet]] = {each: list_pets(gallery, each) for each in ("lost", "found", "home")}
@@ -83,8 +74,7 @@ async def register(page: PageDep, status: Literal["lost", "found", "home"] = "lo
             "more": start + PETS if len(pets[status]) > start + PETS else None,
         }
 
-    shown = {"tab": status, "start": start, "shows_contact": shows_contact(page.service)}
-    return await page.render("desk_register.html", read, **shown)
+    return await page.render("desk_register.html", read, tab=status, start=start)
 
 
 @router.post("/desk/pets")
@@ -99,10 +89,7 @@ async def enter(
     report = replace(report, status=status)
     photo_numbers, left_out = await enroll_uploads(service, photos)
 
-    def write(gallery: Gallery) -> int:
-        return enter_pet(gallery, photo_numbers, name, report)
-
-    identity = await service.executor.write_locked(write)
+    identity = await service.executor.write(enter_pet, photo_numbers, name, report)
     url = url_with_flash(f"/desk/{identity}", "entered", left_out=left_out, identity=identity)
     return RedirectResponse(url, 303)
 
@@ -118,42 +105,28 @@ async def enroll_uploads(service: Service, files: list[UploadFile]) -> tuple[lis
     service.inference.require_model()
     detector, limits = service.inference.detector, service.settings.limits
     too_large: list[SkippedPhoto] = []
-    async with receive(files, limits, skipped=too_large) as uploads:
-        results = await service.inference.detect_all(uploads, embed=False)
-        errors = [result for result in results if isinstance(result, FamiliarError)]
-        with_face = [
-            upload
-            for upload, result in zip(uploads, results, strict=True)
-            if isinstance(result, DetectedFaces) and result.faces
-        ]
-        if not with_face:
-            if errors:
-                raise errors[0]
-            if too_large:
-                raise BadUpload(413, "too-large", f"{too_large[0].name}: {too_large[0].reason}")
-            raise NoFaceFound(
-                f"no {looked_for(detector)} was found on these photos; take some on which it is larger, upright and "
-                "turned to the camera"
-            )
-        paths = await store(with_face, service.allowed_paths.uploads, limits)
-    await service.executor.compute_then_write(Gallery.enroll, paths, detector)
-    await service.executor.compute_then_write(_update_external_index)
-    return await service.executor.read(lambda gallery: gallery.photos_with_content(paths)), len(files) - len(with_face)
+    uploads = to_uploads(files, limits, skipped=too_large)
+    results = await service.inference.detect_all(uploads, embed=False)
+    errors = [result for result in results if isinstance(result, FamiliarError)]
+    with_face = [
+        upload
+        for upload, result in zip(uploads, results, strict=True)
+        if isinstance(result, DetectedFaces) and result.faces
+    ]
+    if not with_face:
+        if errors:
+            raise errors[0]
+        if too_large:
+            raise BadUpload(413, "too-large", f"{too_large[0].name}: {too_large[0].reason}")
+        raise NoFaceFound(
+            f"no {looked_for(detector)} was found on these photos; take some on which it is larger, upright and "
+            "turned to the camera"
+        )
+    paths = await run_in_threadpool(store, with_face, service.allowed_paths.uploads, limits)
+    return await service.executor.compute_then_write(_enroll, paths, detector), len(files) - len(with_face)
 
 
-def shows_contact(service: Service) -> bool:
-    """Tell whether the visitors of the pages are logged in, or sit at this machine."""
-    return service.settings.requires_token or service.settings.loopback
-
-
-def _best_candidate(gallery: Gallery, pet: Pet) -> Candidate | None:
-    if not pet.faces:
-        return None
-    return next(iter(rank_candidates(gallery, pet.identity, 1).candidates), None)
-
-
-def _update_external_index(gallery: Gallery) -> None:
-    try:
-        gallery.update_index(build=False)  # building one may take minutes, and the answer waits
-    except IndexUnavailable as error:
-        log.warning("%s, so the index is behind the gallery; run: familiar gallery index %s", error, gallery.folder)
+def _enroll(gallery: Gallery, paths: list[Path], detector: Detector) -> list[int]:
+    gallery.enroll(paths, detector)
+    update_index(gallery, build=False)  # building one may take minutes, and the answer waits
+    return gallery.photos_with_content(paths)

@@ -1,6 +1,5 @@
 """Copies to take along: the photos of one individual, and a backup of the album."""
 
-import io
 import shutil
 import tempfile
 import zipfile
@@ -12,6 +11,7 @@ from fastapi import APIRouter
 from fastapi.responses import FileResponse, StreamingResponse
 from starlette.background import BackgroundTask
 
+from familiar.core.file_names import name_before_upload, unused_name
 from familiar.core.terminal_text import printable
 from familiar.gallery import Gallery
 from familiar.web.allowed_paths import AllowedPaths
@@ -19,7 +19,6 @@ from familiar.web.errors import HttpProblem
 from familiar.web.pages.assignment_forms import Number
 from familiar.web.pages.flash import display_name
 from familiar.web.service import ServiceDep
-from familiar.web.uploads import photo_name
 
 CHUNK_BYTES = 1_000_000
 ZIP = "application/zip"
@@ -64,54 +63,37 @@ def zip_chunks(paths: Sequence[str], allowed: AllowedPaths) -> Iterator[bytes]:
         paths: of photos, as the gallery has them. One that is missing, or lies outside, is left out.
         allowed: the folders that may be read.
     """
-    written, names = _Written(), set[str]()
-    with zipfile.ZipFile(written, "w", zipfile.ZIP_STORED) as archive:
+    pieces, names = _Pieces(), set[str]()
+    with zipfile.ZipFile(pieces, "w") as archive:  # pyright: ignore[reportArgumentType, reportCallIssue] - no close()
         for path in paths:
+            name = Path(printable(name_before_upload(path)))
             try:
                 file = allowed.resolve(Path(path))
                 if not file.is_file():
                     continue
-                entry = zipfile.ZipInfo.from_file(
-                    file, _unique(printable(photo_name(path)), names), strict_timestamps=False
-                )
+                entry = zipfile.ZipInfo.from_file(file, strict_timestamps=False)
                 source = file.open("rb")
             except (HttpProblem, OSError):
                 continue
+            entry.filename = unused_name(name.stem, name.suffix, names)
             with source, archive.open(entry, "w") as target:
                 while chunk := source.read(CHUNK_BYTES):
                     target.write(chunk)
-                    yield written.take()
-    yield written.take()
+                    yield pieces.take()
+    yield pieces.take()
 
 
-def _unique(name: str, names: set[str]) -> str:
-    """Return the name, numbered if it is among `names` already, and add it.
-
-    Names that differ only in case are the same file on some systems.
-    """
-    number, unique, file = 1, name, Path(name)
-    while unique.casefold() in names:
-        number += 1
-        unique = f"{file.stem} ({number}){file.suffix}"
-    names.add(unique.casefold())
-    return unique
-
-
-class _Written(io.RawIOBase):
+class _Pieces(bytearray):
     """A file that only goes forward, whose content is taken away as it is written."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self._bytes = bytearray()
-
-    def writable(self) -> bool:
-        return True
-
-    def write(self, data: bytes, /) -> int:  # pyright: ignore[reportIncompatibleMethodOverride]
-        self._bytes += data
+    def write(self, data: bytes) -> int:
+        self.extend(data)
         return len(data)
 
+    def flush(self) -> None:
+        """Do nothing: everything is written at once."""
+
     def take(self) -> bytes:
-        content = bytes(self._bytes)
-        self._bytes.clear()
+        content = bytes(self)
+        self.clear()
         return content

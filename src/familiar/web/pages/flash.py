@@ -1,7 +1,7 @@
 """Flash messages: a page reports the last change. A keyword and numbers travel in its URL, never a text."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from typing import Any
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
 from fastapi import Request
@@ -38,27 +38,6 @@ _SENTENCES = {  # by `done`: the text before the individual's name, if there is 
 }
 
 
-@dataclass(frozen=True)
-class FlashMessage:
-    """A message about the last change.
-
-    Attributes:
-        text: without the individual's name.
-        identity: the individual that the change is about, if any.
-        name: the individual's name or number.
-        propagated_faces: number of similar faces that were changed too.
-        left_out: number of photos that could not be used.
-        unassigned: whether the faces belong to no individual now.
-    """
-
-    text: str
-    identity: int | None
-    name: str
-    propagated_faces: int
-    left_out: int
-    unassigned: bool
-
-
 def url_after_change(gallery: Gallery, path: str, done: str, **values: int | None) -> str:
     """Add a flash message about a change to a local URL, and which decision it was, for the undo button.
 
@@ -92,22 +71,25 @@ def current_url(request: Request) -> str:
     return _replace_flash(f"{request.url.path}?{request.url.query}", {})
 
 
-def read_flash(gallery: Gallery, query: Mapping[str, str]) -> FlashMessage | None:
-    """Return the flash message of a URL's query; None if there is none, or it is invalid."""
-    sentence = _SENTENCES.get(query.get("done", ""))
-    if sentence is None:
+def read_flash(gallery: Gallery, query: Mapping[str, str]) -> dict[str, Any] | None:
+    """Return the flash message of a URL's query; None if there is none, or it is invalid.
+
+    Returns:
+        `text`: the message without the individual's name. `identity`: the individual that the change is about, if any;
+        `name`: its name or number. `propagated_faces`: number of similar faces that were changed too. `left_out`:
+        number of photos that could not be used. `unassigned`: whether the faces belong to no individual now.
+    """
+    if (sentence := _SENTENCES.get(query.get("done", ""))) is None:
         return None
-    identity = parse_number(query.get("individual"))
-    name = "" if identity is None else display_name(identity, gallery.names().get(identity))
-    count = parse_number(query.get("count")) or 0
-    return FlashMessage(
-        sentence.format(faces=pluralize(count, "face"), individuals=pluralize(count, "individual")),
-        identity,
-        name,
-        parse_number(query.get("propagated")) or 0,
-        parse_number(query.get("left_out")) or 0,
-        query["done"] == "rejected",
-    )
+    count, identity = parse_number(query.get("count")) or 0, parse_number(query.get("individual"))
+    return {
+        "text": sentence.format(faces=pluralize(count, "face"), individuals=pluralize(count, "individual")),
+        "identity": identity,
+        "name": "" if identity is None else display_name(identity, gallery.names().get(identity)),
+        "propagated_faces": parse_number(query.get("propagated")) or 0,
+        "left_out": parse_number(query.get("left_out")) or 0,
+        "unassigned": query["done"] == "rejected",
+    }
 
 
 def display_name(identity: int, name: str | None) -> str:

@@ -3,9 +3,9 @@
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Form, Query
-from fastapi.responses import JSONResponse, RedirectResponse, Response
+from fastapi.responses import JSONResponse, Response
 
-from familiar.core.errors import Contradiction, NotInGallery
+from familiar.core.errors import Contradiction
 from familiar.core.gallery_types import AssignmentConfidence
 from familiar.core.names import unify_spelling
 from familiar.gallery import Gallery
@@ -16,7 +16,6 @@ from familiar.web.pages.assignment_forms import (
     Number,
     NumberField,
     Position,
-    assign_faces,
     require_existing,
 )
 from familiar.web.pages.edits import EditDep
@@ -53,14 +52,8 @@ async def individual(
             "more": f"?order={order}&start={stop}" if len(faces) > stop else None,
         }
 
-    try:
-        shown = {"identity": identity, "order": order, "start": start, "is_doubtful": is_doubtful}
-        return await page.render("individual.html", read, **shown)
-    except NotInGallery:
-        if "done" not in page.request.query_params:
-            raise
-        # The last change, or its undo, removed this individual.
-        return RedirectResponse(f"/individuals?{page.request.url.query}", 303)
+    shown = {"identity": identity, "order": order, "start": start, "is_doubtful": is_doubtful}
+    return await page.render_or_leave("individual.html", read, "/individuals", **shown)
 
 
 @router.get("/individuals/{identity:int}/similar")
@@ -84,29 +77,8 @@ async def correct(
     """Correct the selected faces of an individual."""
     if operation == "move" and not unify_spelling(name):
         raise Contradiction("enter whom these faces show; to make them a new individual, split them off")
-    faces = list(dict.fromkeys(face))
     path = local_path(edit.back, f"/individuals/{identity}")
-
-    def write(gallery: Gallery) -> str:
-        require_existing(gallery, faces=faces)
-        for state in edit.states:
-            gallery.check_identity_of_faces(faces, state)
-        if operation == "confirm":
-            gallery.confirm(faces)
-            return url_after_change(gallery, path, "confirmed", count=len(faces))
-        if operation == "reject":
-            propagated_faces = gallery.reject(faces, identity).propagated_faces
-            values = {"count": len(faces), "propagated": propagated_faces, "identity": identity}
-            return url_after_change(gallery, path, "rejected", **values)
-        result = assign_faces(gallery, faces, name, same_photo=edit.same_photo)
-        if result.identity == identity:  # the name is that of this individual
-            return url_after_change(gallery, path, "confirmed", count=len(faces), propagated=result.propagated_faces)
-        done = "moved" if operation == "move" else "split"
-        return url_after_change(
-            gallery, path, done, count=len(faces), propagated=result.propagated_faces, identity=result.identity
-        )
-
-    return await edit.write(write)
+    return await edit.write(lambda gallery: edit.correct(gallery, face, operation, name, path, identity))
 
 
 @router.post("/individuals/{identity:int}/confirm")

@@ -8,22 +8,23 @@ from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
 from familiar.core.errors import Contradiction
 from familiar.core.gallery_types import Counts, GalleryFace, IdentitySummary
-from familiar.gallery import NO_IDENTITY, SUMMARY_FACES, Gallery
+from familiar.gallery import NO_IDENTITY, Gallery
 from familiar.web.middleware.access import local_path
 from familiar.web.pages.assignment_forms import (
     FacesField,
     Name,
     NameField,
     Number,
+    Numbers,
     Position,
     SpeciesQuery,
-    assign_faces,
+    find_by_name,
     require_existing,
-    set_name,
+    require_name,
 )
 from familiar.web.pages.edits import EditDep
 from familiar.web.pages.flash import current_url, url_after_change, url_with_flash
-from familiar.web.pages.render import PageDep
+from familiar.web.pages.render import PageDep, page_response
 from familiar.web.service import ServiceDep
 
 TILES = 500  # on a page
@@ -32,7 +33,7 @@ MAX_MERGED = 100  # at once
 
 router = APIRouter()
 Tab = Literal["named", "unnamed", "unassigned"]
-Identities = Annotated[list[Number], Form(max_length=MAX_MERGED)]
+Identities = Annotated[Numbers, Form(max_length=MAX_MERGED)]
 
 
 @router.get("/individuals")
@@ -84,23 +85,14 @@ async def individuals(
 @router.post("/individuals/unassigned")
 async def assign_unassigned(edit: EditDep, face: FacesField, name: NameField = "") -> Response:
     """Assign the selected faces to the individual with this name, or to a new one."""
-    faces = list(dict.fromkeys(face))
-
-    def write(gallery: Gallery) -> str:
-        require_existing(gallery, faces=faces)
-        for state in edit.states:
-            gallery.check_identity_of_faces(faces, state)
-        result = assign_faces(gallery, faces, name, same_photo=edit.same_photo)
-        values = {"count": len(faces), "propagated": result.propagated_faces, "identity": result.identity}
-        return url_after_change(gallery, local_path(edit.back, "/individuals?tab=unassigned"), "moved", **values)
-
-    return await edit.write(write)
+    path = local_path(edit.back, "/individuals?tab=unassigned")
+    return await edit.write(lambda gallery: edit.correct(gallery, face, "move", name, path))
 
 
 @router.post("/individuals/group")
 async def group_faces(service: ServiceDep) -> RedirectResponse:
     """Cluster the unassigned faces; existing individuals stay."""
-    result = await service.executor.write(Gallery.cluster)
+    result = await service.executor.compute_then_write(Gallery.cluster)
     if not result.changed:
         return RedirectResponse(url_with_flash("/individuals?tab=unassigned", "nothing-grouped"), 303)
     return RedirectResponse(url_with_flash("/individuals?tab=unnamed", "grouped", count=result.identities), 303)
@@ -108,13 +100,15 @@ async def group_faces(service: ServiceDep) -> RedirectResponse:
 
 @router.get("/individuals/merge")
 async def choose_merge(
-    page: PageDep, identity: Annotated[list[Number], Query(max_length=MAX_MERGED)], back: str = "/individuals"
+    page: PageDep, identity: Annotated[Numbers, Query(max_length=MAX_MERGED)], back: str = "/individuals"
 ) -> HTMLResponse:
     """Ask whether individuals are the same, and which one to keep."""
-    chosen = list(dict.fromkeys(identity))
 
     def read(gallery: Gallery) -> dict[str, Any]:
-        return {"tiles": _tiles(gallery, chosen), "states": gallery.states(chosen)}
+        tiles = [gallery.identity(number) for number in identity]
+        # Named and large ones first: they are the most likely to be kept.
+        tiles.sort(key=lambda tile: (tile.name is None, -tile.faces, tile.identity))
+        return {"tiles": tiles, "states": gallery.states(identity), "species": _species(gallery, identity)}
 
     response = await page.render("merge.html", read, to=local_path(back))
     response.headers["HX-Push-Url"] = current_url(page.request)  # also if a form that replaces its page led here
@@ -122,8 +116,17 @@ async def choose_merge(
 
 
 @router.post("/individuals/merge")
-async def merge(edit: EditDep, identity: Identities, into: Annotated[Number | None, Form()] = None) -> Response:
-    """Merge individuals into `into`; without `into`, redirect to the page that asks for it."""
+async def merge(
+    edit: EditDep,
+    identity: Identities,
+    into: Annotated[Number | None, Form()] = None,
+    are_same: Annotated[bool, Form()] = False,
+) -> Response:
+    """Merge individuals into `into`; without it, or if they are of several species, redirect to the page that asks.
+
+    Args:
+        are_same: the user was asked.
+    """
     back = local_path(edit.back, "/individuals")
     identities = list(dict.fromkeys(identity if into is None else [*identity, into]))
     if len(identities) < 2:
@@ -137,6 +140,8 @@ async def merge(edit: EditDep, identity: Identities, into: Annotated[Number | No
     def write(gallery: Gallery) -> str:
         gallery.check_states([state for state in edit.states if state.identity in identities])
         require_existing(gallery, identities=identities)
+        if not are_same and len(_species(gallery, identities)) > 1:
+            return merge_url(identities, back)
         result = gallery.merge(into, identities, same_photo=edit.same_photo)
         return url_after_change(gallery, path, "merged", propagated=result.propagated_faces, identity=into)
 
@@ -144,10 +149,10 @@ async def merge(edit: EditDep, identity: Identities, into: Annotated[Number | No
 
 
 @router.get("/individuals/names")
-async def complete_name(page: PageDep, prefix: Annotated[Name, Query()] = "") -> HTMLResponse:
-    """List the names that start with a prefix, to complete a name that is being typed."""
-    names = await page.service.executor.read(Gallery.names_beginning, prefix)
-    return await page.render("names.html", names=names)
+async def complete_name(page: PageDep, name: Annotated[Name, Query()] = "") -> HTMLResponse:
+    """List the names that start with what is being typed."""
+    names = await page.service.executor.read(Gallery.names_beginning, name.strip())
+    return page_response(page.request, "names.html", {"names": names})
 
 
 @router.post("/individuals/{identity:int}/name")
@@ -155,9 +160,13 @@ async def rename(edit: EditDep, identity: Number, name: NameField = "") -> Respo
     """Name an individual. If another one has the name, redirect to the page that asks whether both are the same."""
 
     def write(gallery: Gallery) -> str:
-        other, back = set_name(gallery, identity, name, edit.states), local_path(edit.back, "/individuals")
-        if other is not None:
+        gallery.check_states(edit.states)
+        require_existing(gallery, identities=[identity])
+        other, back = find_by_name(gallery, name), local_path(edit.back, "/individuals")
+        if other is not None and other != identity:
             return merge_url([other, identity], back)
+        require_name(name)
+        gallery.name(identity, name)
         return url_after_change(gallery, back, "named", identity=identity)
 
     return await edit.write(write)
@@ -167,6 +176,12 @@ def merge_url(identities: list[int], back: str) -> str:
     """Return the URL of the page that asks which of these individuals to keep."""
     fields = [("identity", str(number)) for number in identities[:MAX_MERGED]]
     return f"/individuals/merge?{urlencode([*fields, ('back', local_path(back))])}"
+
+
+def _species(gallery: Gallery, identities: list[int]) -> set[str]:
+    """Return the species of individuals, each by its best face; that of some may not be known."""
+    best = (gallery.identity(number).best[:1] for number in identities)
+    return {species for faces in best for face in faces if (species := gallery.face(face).species)}
 
 
 def _count_individuals(gallery: Gallery) -> dict[str, int]:
@@ -190,15 +205,3 @@ def _next_page_url(url: str, tiles: list[IdentitySummary], unassigned: list[Gall
     if len(unassigned) > FACES:
         return f"{url}&after={unassigned[FACES - 1].face}"
     return None
-
-
-def _tiles(gallery: Gallery, identities: list[int]) -> list[IdentitySummary]:
-    """Read the summaries of individuals, named and large ones first: they are the most likely to be kept."""
-    names_by_identity = gallery.names()
-    tiles: list[IdentitySummary] = []
-    for number in identities:
-        faces = gallery.identity_faces(number)
-        best = tuple(item.face.face for item in faces[:SUMMARY_FACES])
-        confirmed = sum(item.face.by_user for item in faces)
-        tiles.append(IdentitySummary(number, names_by_identity.get(number), len(faces), confirmed, best))
-    return sorted(tiles, key=lambda tile: (tile.name is None, -tile.faces, tile.identity))

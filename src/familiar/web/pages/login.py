@@ -4,7 +4,7 @@ from fastapi import APIRouter, Request
 from fastapi.responses import HTMLResponse
 
 from familiar.web.middleware.access import local_path
-from familiar.web.pages.render import render_bare_page
+from familiar.web.pages.render import page_response
 
 router = APIRouter()
 
@@ -13,6 +13,5 @@ router = APIRouter()
 async def login(request: Request) -> HTMLResponse:
     """Show the login form. `wrong`: the token was wrong; `next`: the page to return to."""
     query = request.query_params
-    return render_bare_page(
-        request, "login.html", wrong="wrong" in query, onward=local_path(query.get("next", "/"), "/")
-    )
+    values = {"current_section": "", "wrong": "wrong" in query, "onward": local_path(query.get("next", "/"), "/")}
+    return page_response(request, "login.html", values)

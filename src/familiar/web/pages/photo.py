@@ -7,24 +7,17 @@ from fastapi import APIRouter, Depends, Form
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
 from familiar.core.errors import FamiliarError
-from familiar.core.gallery_types import GalleryFace, GalleryPhoto
+from familiar.core.file_names import name_before_upload
+from familiar.core.gallery_types import GalleryPhoto
 from familiar.core.terminal_text import printable
 from familiar.core.types import Box
 from familiar.detection.detector import looked_for
 from familiar.gallery import Gallery
-from familiar.web.pages.assignment_forms import (
-    NameField,
-    Number,
-    assign_faces,
-    names_unnamed_group,
-    require_existing,
-    require_name,
-)
+from familiar.web.pages.assignment_forms import NameField, Number, require_existing
 from familiar.web.pages.edits import EditDep
 from familiar.web.pages.flash import url_after_change, url_with_flash
 from familiar.web.pages.render import PageDep
-from familiar.web.service import Service, ServiceDep
-from familiar.web.uploads import photo_name
+from familiar.web.service import ServiceDep
 
 router = APIRouter()
 Pixels = Annotated[float, Form(ge=-1e6, le=1e6, allow_inf_nan=False)]
@@ -46,7 +39,8 @@ async def photo(page: PageDep, photo: Number, face: Number | None = None) -> HTM
     known_photo = await page.service.executor.read(Gallery.photo, photo)
     error_message, size_px = "", None
     try:
-        size_px = await page.service.thumbnails.size_px(_path(page.service, known_photo), known_photo.sha256)
+        path = page.service.allowed_paths.resolve(Path(known_photo.path))
+        size_px = await page.service.thumbnails.size_px(path, known_photo.sha256)
     except FamiliarError as error:
         error_message = str(error)
 
@@ -63,7 +57,7 @@ async def photo(page: PageDep, photo: Number, face: Number | None = None) -> HTM
     return await page.render(
         "photo.html",
         read,
-        file_name=printable(photo_name(known_photo.path)),
+        file_name=printable(name_before_upload(known_photo.path)),
         path=printable(known_photo.path),
         size_px=size_px,
         error_message=printable(error_message),
@@ -78,28 +72,15 @@ async def add(
     service: ServiceDep, photo: Number, box: BoxDep, species: Annotated[str | None, Form()] = None
 ) -> RedirectResponse:
     """Add a face that the detector missed."""
-    service.inference.require_model()
-
-    def write(gallery: Gallery) -> int:
-        path = _path(service, gallery.photo(photo))
-        return gallery.add_face(photo, box, path=path, species=species or None)
-
-    face = await service.executor.compute_then_write(write)
+    face = await service.add_face(photo, box, species or None)
     return RedirectResponse(url_with_flash(f"/photos/{photo}?face={face}", "added"), 303)
 
 
 @router.post("/photos/{photo:int}/faces/{face:int}/box")
 async def move_box(service: ServiceDep, photo: Number, face: Number, box: BoxDep) -> RedirectResponse:
     """Change a face's box."""
-    service.inference.require_model()
-
-    def write(gallery: Gallery) -> int | None:
-        path = _path(service, gallery.photo(photo))
-        require_existing(gallery, faces=[face])
-        gallery.set_face_box(face, box, path=path)
-        return gallery.face(face).identity
-
-    identity = await service.executor.compute_then_write(write)
+    await service.executor.read(require_existing, faces=[face])
+    identity = await service.set_face_box(face, box)
     done = "boxed-unassigned" if identity is None else "boxed"
     return RedirectResponse(url_with_flash(f"/photos/{photo}?face={face}", done, identity=identity), 303)
 
@@ -109,42 +90,13 @@ async def correct(edit: EditDep, photo: Number, face: Number, operation: Operati
     """Correct one face."""
 
     def write(gallery: Gallery) -> str:
+        if operation != "delete":
+            return edit.correct(gallery, [face], operation, name, f"/photos/{photo}?face={face}")
         require_existing(gallery, faces=[face])
-        url = f"/photos/{photo}?face={face}"
-        if operation == "delete":
-            gallery.delete_face(face)
-            return url_after_change(gallery, f"/photos/{photo}", "deleted")
-        for state in edit.states:
-            gallery.check_identity_of_faces([face], state)
-        if operation == "confirm":
-            gallery.confirm([face])
-            return url_after_change(gallery, url, "confirmed", count=1)
-        if operation == "reject":
-            result = gallery.reject([face])
-            values = {"count": 1, "propagated": result.propagated_faces, "identity": result.identity}
-            return url_after_change(gallery, url, "rejected", **values)
-        return _assign_by_name(gallery, gallery.face(face), name, url, same_photo=edit.same_photo)
+        gallery.delete_face(face)
+        return url_after_change(gallery, f"/photos/{photo}", "deleted")
 
     return await edit.write(write)
-
-
-def _assign_by_name(gallery: Gallery, face: GalleryFace, name: str, url: str, *, same_photo: bool) -> str:
-    """Assign a face to the individual with this name. A new name given to a face of an unnamed group names the group.
-
-    Returns:
-        `url` with a flash message.
-    """
-    require_name(name)
-    if face.identity is not None and names_unnamed_group(gallery, face, name):
-        gallery.confirm([face.face])  # so that the face keeps the name if its box is changed
-        gallery.name(face.identity, name)  # last, so that it is undone first
-        return url_after_change(gallery, url, "named", identity=face.identity)
-    result = assign_faces(gallery, [face.face], name, same_photo=same_photo)
-    if result.identity == face.identity:
-        return url_after_change(gallery, url, "confirmed", count=1, propagated=result.propagated_faces)
-    return url_after_change(
-        gallery, url, "moved", count=1, propagated=result.propagated_faces, identity=result.identity
-    )
 
 
 def _is_filled(photo: GalleryPhoto, size_px: tuple[int, int]) -> bool:
@@ -152,8 +104,3 @@ def _is_filled(photo: GalleryPhoto, size_px: tuple[int, int]) -> bool:
     width, height = size_px
     whole = Box(0.0, 0.0, float(width), float(height))
     return any(face.box_xyxy_px.intersection(whole) >= MIN_FILLED * width * height for face in photo.faces)
-
-
-def _path(service: Service, photo: GalleryPhoto) -> Path:
-    """Return the resolved path of a photo. HttpProblem if it leads out of the allowed folders."""
-    return service.allowed_paths.resolve(Path(photo.path))

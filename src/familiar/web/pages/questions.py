@@ -3,8 +3,7 @@
 Batches come first: who is this, and which of these faces show the same individual?
 """
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 from urllib.parse import urlencode
 
@@ -12,7 +11,7 @@ from fastapi import APIRouter, Form, Query
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
 from familiar.core.errors import Contradiction, NotInGallery, SharedPhoto
-from familiar.core.gallery_types import GalleryFace, Question
+from familiar.core.gallery_types import Question
 from familiar.core.names import unify_spelling
 from familiar.gallery import Batch, Gallery, IdentityState
 from familiar.web.pages.assignment_forms import NameField, Number, NumberField, SpeciesField, SpeciesQuery, find_by_name
@@ -26,24 +25,11 @@ MAX_SKIPPED = 100  # that a URL remembers; the oldest are asked again
 EXTRA_FACES = 3  # further faces shown of an individual
 
 router = APIRouter()
-Pair = tuple[int, int]
 _PAIRS = r"^([0-9]{1,18}-[0-9]{1,18}(_[0-9]{1,18}-[0-9]{1,18})*)?$"
 SkippedQuery = Annotated[str, Query(max_length=40 * MAX_SKIPPED, pattern=_PAIRS)]
 SkippedField = Annotated[str, Form(max_length=40 * MAX_SKIPPED, pattern=_PAIRS)]
 ShownFaces = Annotated[list[Number] | None, Form(max_length=100)]
 IdentityField = Annotated[Number | Literal[""], Form()]
-
-
-@dataclass(frozen=True)
-class Side:
-    """One of the two faces, the number of faces of its individual, and a few of these to show.
-
-    An unassigned face has only itself.
-    """
-
-    face: GalleryFace
-    faces: int
-    extra_faces: tuple[int, ...]
 
 
 @router.get("/questions")
@@ -54,24 +40,19 @@ async def questions(page: PageDep, skipped: SkippedQuery = "", species: SpeciesQ
         skipped: the questions that were skipped, as pairs of faces, and the batches, as 0 and the identity.
         species: only about faces of this species.
     """
-    skipped_pairs = pairs(skipped)
+    skipped_keys = skipped.split("_") if skipped else []
 
     def read(gallery: Gallery) -> dict[str, Any]:
-        shown = next(
-            (
-                _shown_batch(gallery, batch)
-                for batch in gallery.batches(len(skipped_pairs) + 1, species=species)
-                if (0, batch.identity) not in skipped_pairs
-            ),
-            None,
-        ) or _shown_question(gallery, skipped_pairs, species)
+        proposed = gallery.batches(len(skipped_keys) + 1, species=species)
+        batch = next((each for each in proposed if f"0-{each.identity}" not in skipped_keys), None)
+        shown = _shown_batch(gallery, batch) if batch else _shown_question(gallery, skipped_keys, species)
         return shown | {
             "remaining": gallery.remaining(species=species),
             "questions_of": {each: gallery.remaining(species=each).questions for each in gallery.species()},
-            "skip_url": questions_url([*skipped_pairs, shown["key"]], species) if shown["key"] else "",
+            "skip_url": questions_url(skipped, species, shown["key"]) if shown["key"] else "",
         }
 
-    shown = {"skipped": skipped, "skipped_count": len(skipped_pairs), "species": species}
+    shown = {"skipped": skipped, "skipped_count": len(skipped_keys), "species": species}
     return await page.render("questions.html", read, **shown)
 
 
@@ -89,23 +70,26 @@ def _shown_batch(gallery: Gallery, batch: Batch) -> dict[str, Any]:
         "members": members,
         "candidates": [(face, sizes.get(face.identity or 0, 1)) for face in candidates],
         "states": [*gallery.states([batch.identity, *groups]).values()],
-        "key": (0, batch.identity),
+        "key": f"0-{batch.identity}",
     }
 
 
-def _shown_question(gallery: Gallery, skipped: Sequence[Pair], species: str | None) -> dict[str, Any]:
+def _shown_question(gallery: Gallery, skipped: Sequence[str], species: str | None) -> dict[str, Any]:
     """Return what the template shows of the first question that was not skipped, if there is one."""
     proposed = gallery.questions(len(skipped) + 2, species=species)  # one to show, and one to load
-    open_questions = [each for each in proposed if each.expected_gain >= MIN_GAIN and pair(each) not in skipped]
+    open_questions = [each for each in proposed if each.expected_gain >= MIN_GAIN and _key(each) not in skipped]
     question, next_question, *_ = (*open_questions, None, None)
-    sides = [] if question is None else _sides(gallery, question)
+    sides: list[dict[str, Any]] = []
+    if question is not None:
+        sides.append(_side(gallery, question.first_face, shows_more=question.kind == "merge"))
+        sides.append(_side(gallery, question.second_face, shows_more=question.kind != "split"))
     return {
         "batch": None,
         "question": question,
         "next_question": next_question,
         "sides": sides,
-        "states": [*gallery.states(side.face.identity for side in sides).values()],
-        "key": None if question is None else pair(question),
+        "states": [*gallery.states(side["face"].identity for side in sides).values()],
+        "key": question and _key(question),
     }
 
 
@@ -130,7 +114,7 @@ async def answer_batch(
     batch = Batch(identity, tuple(member or ()), tuple(candidate or ()), 0.0)
 
     def write(gallery: Gallery) -> str:
-        skipped_pairs, new_name = pairs(skipped), unify_spelling(name)
+        new_name = unify_spelling(name)
         try:
             gallery.check_states(edit.states)
             other = find_by_name(gallery, new_name) if new_name else None
@@ -139,10 +123,9 @@ async def answer_batch(
         except (NotInGallery, Contradiction) as error:
             if isinstance(error, SharedPhoto):
                 raise
-            return url_with_flash(questions_url(skipped_pairs, species), "changed")
-        if not gallery.names().get(identity):  # the user does not know it: not again
-            skipped_pairs.append((0, identity))
-        next_url = questions_url(skipped_pairs, species)
+            return url_with_flash(questions_url(skipped, species), "changed")
+        is_known = identity in gallery.names()
+        next_url = questions_url(skipped, species, "" if is_known else f"0-{identity}")  # unknown: not again
         return merge_url([other, identity], next_url) if is_taken else url_after_change(gallery, next_url, "")
 
     return await edit.write(write)
@@ -165,38 +148,24 @@ async def answer(
     Before two named individuals are merged, the user is asked which name to keep.
     """
     question = Question(kind, first_face, second_face, first or None, second or None, 0.0, 0.0, 0.0)
-    next_url = questions_url(pairs(skipped), species)
-    return RedirectResponse(
-        await edit.service.executor.write_locked(_answer, question, same, next_url, edit.states), 303
-    )
+    next_url = questions_url(skipped, species)
+    return RedirectResponse(await edit.service.executor.write(_answer, question, same, next_url, edit.states), 303)
 
 
-def pair(question: Question) -> Pair:
-    """Return the question's faces in order; another question about the same two faces is the same."""
-    low, high = sorted((question.first_face, question.second_face))
-    return low, high
-
-
-def pairs(skipped: str) -> list[Pair]:
-    """Parse the pairs of faces of a URL.
-
-    >>> pairs("3-7_4-5"), pairs("")
-    ([(3, 7), (4, 5)], [])
-    """
-    faces = (text.split("-") for text in skipped.split("_") if text)
-    return [(int(low), int(high)) for low, high in faces]
-
-
-def questions_url(skipped: Iterable[Pair], species: str | None = None) -> str:
+def questions_url(skipped: str, species: str | None = None, skipped_now: str = "") -> str:
     """Return the URL of the next question that is not skipped.
 
-    >>> questions_url([(3, 7), (4, 5)], "cat"), questions_url([])
+    >>> questions_url("3-7", "cat", "4-5"), questions_url("")
     ('/questions?species=cat&skipped=3-7_4-5', '/questions')
     """
-    last = list(dict.fromkeys(skipped))[-MAX_SKIPPED:]
-    fields = {"species": species, "skipped": "_".join(f"{low}-{high}" for low, high in last)}
-    query = urlencode({key: value for key, value in fields.items() if value})
+    keys = list(dict.fromkeys(key for key in (*skipped.split("_"), skipped_now) if key))[-MAX_SKIPPED:]
+    query = urlencode({key: value for key, value in (("species", species), ("skipped", "_".join(keys))) if value})
     return f"/questions?{query}" if query else "/questions"
+
+
+def _key(question: Question) -> str:
+    """Return the two faces of a question in order; another question about the same two is the same."""
+    return "-".join(map(str, sorted((question.first_face, question.second_face))))
 
 
 def _answer(gallery: Gallery, question: Question, same: bool, next_url: str, states: Sequence[IdentityState]) -> str:
@@ -205,10 +174,10 @@ def _answer(gallery: Gallery, question: Question, same: bool, next_url: str, sta
         faces = [gallery.face(number) for number in (question.first_face, question.second_face)]
         gallery.check_states(states)
     except (NotInGallery, Contradiction):
-        return url_with_flash(next_url, "changed")
-    if question.first_face == question.second_face or not gallery.is_current(question):
-        return url_with_flash(next_url, "changed")
-    if (question.kind != "merge") != (question.first is not None and question.first == question.second):
+        faces = []
+    are_one = question.first is not None and question.first == question.second
+    is_sound = len({face.face for face in faces}) == 2 and are_one == (question.kind != "merge")
+    if not is_sound or not gallery.is_current(question):
         return url_with_flash(next_url, "changed")
     merges = same and question.kind == "merge"
     identities = [face.identity for face in faces if face.identity is not None]
@@ -217,26 +186,13 @@ def _answer(gallery: Gallery, question: Question, same: bool, next_url: str, sta
     gallery.answer(question, same)
     if not merges:
         return url_after_change(gallery, next_url, "")
-    merged = gallery.face(question.first_face).identity
-    if len(identities) == 2:
-        return url_after_change(gallery, next_url, "merged", identity=merged)
-    return url_after_change(
-        gallery, next_url, "moved" if identities else "split", count=2 - len(identities), identity=merged
-    )
+    merged, done = gallery.face(question.first_face).identity, ("split", "moved", "merged")[len(identities)]
+    return url_after_change(gallery, next_url, done, count=2 - len(identities), identity=merged)
 
 
-def _sides(gallery: Gallery, question: Question) -> list[Side]:
-    """Return the two sides of a question, with extra faces where they show the whole side."""
-    return [
-        _side(gallery, question.first_face, is_alone=question.kind != "merge"),
-        _side(gallery, question.second_face, is_alone=question.kind == "split"),
-    ]
-
-
-def _side(gallery: Gallery, number: int, *, is_alone: bool = False) -> Side:
+def _side(gallery: Gallery, number: int, *, shows_more: bool) -> dict[str, Any]:
+    """Return a face of a question, the number of faces of its individual, and a few of these if they are shown."""
     face = gallery.face(number)
-    if face.identity is None:
-        return Side(face, 1, ())
-    faces = [item.face.face for item in gallery.identity_faces(face.identity)]
-    extra_faces = [] if is_alone else [other for other in faces if other != number][:EXTRA_FACES]
-    return Side(face, len(faces), tuple(extra_faces))
+    faces = [number] if face.identity is None else [each.face.face for each in gallery.identity_faces(face.identity)]
+    others = [other for other in faces if other != number]
+    return {"face": face, "faces": len(faces), "extra_faces": others[:EXTRA_FACES] if shows_more else []}

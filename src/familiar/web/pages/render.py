@@ -10,19 +10,19 @@ from typing import Annotated, Any
 
 from fastapi import Depends, Request
 from fastapi.concurrency import run_in_threadpool
-from fastapi.responses import HTMLResponse
-from jinja2 import Environment
+from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
-from familiar.core.errors import CorruptGallery
+from familiar.core.errors import CorruptGallery, NotInGallery
+from familiar.core.file_names import name_before_upload
 from familiar.core.likelihood import likelihood
 from familiar.core.plural import plural
 from familiar.core.templating import template_environment
+from familiar.evaluation.results.labels import format_percent
 from familiar.gallery import Gallery
 from familiar.web.errors import HttpProblem, kebab, problem_headers
 from familiar.web.middleware.root_path import with_root_path
 from familiar.web.pages.flash import current_url, display_name, read_flash
 from familiar.web.service import Service, ServiceDep, get_service
-from familiar.web.uploads import photo_name
 
 TEMPLATES = Path(__file__).parents[1] / "templates"
 NAV = (
@@ -63,7 +63,7 @@ class Page:
     """A request for a page."""
 
     request: Request
-    service: Service
+    service: ServiceDep
 
     async def render(
         self, template: str, read: Callable[[Gallery], Mapping[str, Any]] = lambda _: {}, **context: Any
@@ -74,37 +74,54 @@ class Page:
             read: called in one transaction with what the base template shows of the gallery. Its errors are raised.
         """
 
-        def read_all(gallery: Gallery) -> tuple[bool, dict[str, Any]]:
+        def read_all(gallery: Gallery) -> dict[str, Any]:
             with gallery.read():
-                return _uses_desk(gallery), _read_frame(gallery, self.request) | dict(read(gallery))
+                return _read_frame(gallery, self.request) | dict(read(gallery))
 
-        uses_desk, values = await self.service.executor.read(read_all)
-        values = _frame_context(self.request, self.service, uses_desk=uses_desk) | values | context
+        values = _frame_context(self.request, self.service) | await self.service.executor.read(read_all) | context
         # A page of 500 individuals takes long enough to delay other requests.
-        text = await run_in_threadpool(_ENVIRONMENT.get_template(template).render, values)
-        return HTMLResponse(with_root_path(text, self.request.scope))
+        return await run_in_threadpool(page_response, self.request, template, values)
+
+    async def render_or_leave(
+        self, template: str, read: Callable[[Gallery], Mapping[str, Any]], overview: str, **context: Any
+    ) -> Response:
+        """Like `render`; if the last change, or its undo, removed what the page is about, lead to an overview.
+
+        Args:
+            overview: path of the page that reports this change.
+        """
+        try:
+            return await self.render(template, read, **context)
+        except NotInGallery:
+            if "done" not in self.request.query_params:
+                raise
+            return RedirectResponse(f"{overview}?{self.request.url.query}", HTTPStatus.SEE_OTHER)
 
 
-async def _page_of_request(request: Request, service: ServiceDep) -> Page:
-    return Page(request, service)
+PageDep = Annotated[Page, Depends()]
 
 
-PageDep = Annotated[Page, Depends(_page_of_request)]
+def page_response(
+    request: Request,
+    template: str,
+    values: Mapping[str, Any],
+    status: int = 200,
+    headers: Mapping[str, str] | None = None,
+) -> HTMLResponse:
+    """Render a template with all the values that it needs."""
+    text = _ENVIRONMENT.get_template(template).render(values)
+    return HTMLResponse(with_root_path(text, request.scope), status, headers)
 
 
 def render_error_page(request: Request, error: HttpProblem) -> HTMLResponse:
     """Render an error for a browser. Does not read the gallery, which may be the cause of the error."""
-    context_values = {
+    values = _frame_context(request, get_service(request)) | {
         "undo": None,
         "undo_is_foreign": False,
         "error": error,
-        "status": error.status,
         "reload": page_of_form(request.url.path) if error.status == HTTPStatus.CONFLICT else None,
     }
-    text = _ENVIRONMENT.get_template("error.html").render(
-        _frame_context(request, get_service(request)) | context_values
-    )
-    return HTMLResponse(with_root_path(text, request.scope), error.status, {**problem_headers(error)})
+    return page_response(request, "error.html", values, error.status, problem_headers(error))
 
 
 def page_of_form(path: str) -> str:
@@ -128,12 +145,6 @@ def without_hints(request: Request, error: HttpProblem) -> HttpProblem:
     return HttpProblem(error.status, error.kind, text, error.retry_seconds)
 
 
-def render_bare_page(request: Request, template: str, **context: Any) -> HTMLResponse:
-    """Render a page for a client that is not logged in."""
-    text = _ENVIRONMENT.get_template(template).render(current_section="", **context)
-    return HTMLResponse(with_root_path(text, request.scope))
-
-
 def percent(share: float) -> str:
     """Format a share in whole per cents, in tenths where whole ones would read as never or always.
 
@@ -146,15 +157,6 @@ def percent(share: float) -> str:
         return f"over 99.9{PERCENT}"
     tenths = 0 < share < 0.01 or 0.99 < share < 1
     return f"{100 * share:.{1 if tenths else 0}f}{PERCENT}"
-
-
-def fine_percent(share: float) -> str:
-    """Format a share that was measured on many samples, with two decimals.
-
-    >>> print(fine_percent(0.96207))
-    96.21 %
-    """
-    return f"{100 * share:.2f}{PERCENT}"
 
 
 def format_number(count: object) -> str:
@@ -184,34 +186,27 @@ def undo_label(kind: str) -> str:
     return UNDO_LABELS.get(kind, kind)
 
 
-def day(taken_at: str | None) -> str:
-    """Shorten an ISO 8601 time to its day.
-
-    >>> day("2024-06-01T12:00:00"), day("2024-06"), day(None)
-    ('2024-06-01', '2024-06', '')
-    """
-    return (taken_at or "")[:10]
-
-
-def _frame_context(request: Request, service: Service, *, uses_desk: bool = False) -> dict[str, Any]:
+def _frame_context(request: Request, service: Service) -> dict[str, Any]:
     path = request.url.path
-    is_desk = path == DESK[2] or path.startswith(DESK[2] + "/")
-    nav = (DESK, *NAV) if uses_desk or is_desk or service.settings.desk else NAV
-    current = next((key for key, _, start in nav if path == start or path.startswith(start + "/")), "")
+    current = next((key for key, _, start in (DESK, *NAV) if f"{path}/".startswith(f"{start}/")), "")
     if path == "/" or path.startswith("/photos/"):
         current = "album"
     return {
-        "nav": nav,
+        "nav": (DESK, *NAV) if current == "desk" or service.settings.desk else NAV,
         "current_section": current,
         "back": path + (f"?{request.url.query}" if request.url.query else ""),
         "read_only": service.settings.read_only,
+        "shows_contact": service.settings.knows_visitors,
         "can_log_out": service.settings.requires_token,
         "has_model": service.inference.has_model,
     }
 
 
 def _read_frame(gallery: Gallery, request: Request) -> dict[str, Any]:
-    """Return what every page shows of the gallery: the last decision, counts, and the flash message of the URL."""
+    """Return what every page shows of the gallery: the last decision, counts, and the flash message of the URL.
+
+    Also the navigation, if it has the pets since there are reports.
+    """
     last = next(iter(gallery.decisions(1)), None)
     reported = request.query_params.get("decision")  # by this page, if it reports one
     return {
@@ -220,7 +215,7 @@ def _read_frame(gallery: Gallery, request: Request) -> dict[str, Any]:
         "counts": gallery.counts(),
         "flash": read_flash(gallery, request.query_params),
         "current_url": current_url(request),
-    }
+    } | ({"nav": (DESK, *NAV)} if _uses_desk(gallery) else {})
 
 
 def _uses_desk(gallery: Gallery) -> bool:
@@ -231,20 +226,14 @@ def _uses_desk(gallery: Gallery) -> bool:
     return has_reports(gallery)
 
 
-def _make_environment() -> Environment:
-    environment = template_environment(TEMPLATES)
-    environment.filters |= {
-        "percent": percent,
-        "fine_percent": fine_percent,
-        "similarity": similarity,
-        "likelihood": likelihood,
-        "day": day,
-        "photo_name": photo_name,
-        "plural": plural,
-        "undo_label": undo_label,
-    }
-    environment.globals |= {"display_name": display_name, "format_number": format_number}
-    return environment
-
-
-_ENVIRONMENT = _make_environment()
+_ENVIRONMENT = template_environment(TEMPLATES)
+_ENVIRONMENT.filters |= {
+    "percent": percent,
+    "fine_percent": format_percent,
+    "similarity": similarity,
+    "likelihood": likelihood,
+    "name_before_upload": name_before_upload,
+    "plural": plural,
+    "undo_label": undo_label,
+}
+_ENVIRONMENT.globals |= {"display_name": display_name, "format_number": format_number}

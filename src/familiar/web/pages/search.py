@@ -1,22 +1,17 @@
 """The search page: who is on a photo, for each of its faces. The photo is not stored."""
 
-from dataclasses import dataclass
-from typing import Annotated
+from typing import Any
 
-import numpy as np
-from fastapi import APIRouter, File, UploadFile
+from fastapi import APIRouter
 from fastapi.responses import HTMLResponse
-from jaxtyping import Float32
 
-from familiar.core.gallery_types import GalleryFace
-from familiar.core.recognition_types import Hit, Match
 from familiar.core.types import Face
 from familiar.detection.detector import looked_for, not_looked_for
 from familiar.gallery import Filter, Gallery
 from familiar.web.pages.assignment_forms import SpeciesField
-from familiar.web.pages.crops import as_data_url
+from familiar.web.pages.crops import PhotoField, as_data_url
 from familiar.web.pages.render import PageDep
-from familiar.web.uploads import receive
+from familiar.web.uploads import to_uploads
 
 MAX_FACES = 12  # of one photo that are searched for, the best ones
 MATCHES = 5
@@ -26,93 +21,64 @@ MIN_MENTIONED = 0.01  # minimum probability of another individual to be mentione
 router = APIRouter()
 
 
-@dataclass(frozen=True)
-class SimilarPhoto:
-    """A hit and the gallery's data of its face."""
-
-    hit: Hit
-    face: GalleryFace
-
-
-@dataclass(frozen=True)
-class Answer:
-    """Who one face of the photo may be.
-
-    Attributes:
-        crop: the face as the network saw it, as a data URL.
-        known: the recognized individual, which is more likely than not; None: there is none.
-        most_likely: if none is recognized, the most likely one, if there is any.
-        others: further individuals that are likely enough to be mentioned.
-        photos_of_known: similar faces of the recognized individual.
-        similar_faces: all other similar faces.
-    """
-
-    crop: str
-    known: Match | None
-    most_likely: Match | None
-    others: list[Match]
-    photos_of_known: list[SimilarPhoto]
-    similar_faces: list[SimilarPhoto]
+def _read_species(gallery: Gallery) -> dict[str, Any]:
+    return {"all_species": gallery.species()}
 
 
 @router.get("/search")
 async def show_form(page: PageDep) -> HTMLResponse:
-    all_species = await page.service.executor.read(Gallery.species)
-    return await page.render("search.html", answers=None, all_species=all_species, species="")
+    return await page.render("search.html", _read_species, answers=None, species="")
 
 
 @router.post("/search")
-async def search(page: PageDep, photo: Annotated[UploadFile, File()], species: SpeciesField = "") -> HTMLResponse:
+async def search(page: PageDep, photo: PhotoField, species: SpeciesField = "") -> HTMLResponse:
     """Search for each face of a photo. HttpProblem if the file is no photo; UnreadablePhoto, NoBundleForSpecies.
 
     Args:
         photo: the file.
         species: only the photo's faces of this species, among those of the album; "": all.
     """
-    async with receive([photo], page.service.settings.limits) as (upload,):
-        result = await page.service.inference.detect(upload)
+    (upload,) = to_uploads([photo], page.service.settings.limits)
+    result = await page.service.inference.detect(upload)
     if result.skipped and not result.faces:
         raise result.skipped[0]
-    eligible = [face for face in result.faces if not species or face.species in (None, species)]
-    faces = eligible[:MAX_FACES]
-    embeddings = [detected.embedding for detected in faces if detected.embedding is not None]
-    results = await page.service.read_in_model_space(_search_all, embeddings, Filter(species=species or None))
-    answers = [_answer(detected, *rows) for detected, rows in zip(faces, results, strict=True)]
+    faces = [face for face in result.faces if not species or face.species in (None, species)]
+
+    def read(gallery: Gallery) -> list[dict[str, Any]]:
+        return [_answer(gallery, face, Filter(species=species or None)) for face in faces[:MAX_FACES]]
+
     return await page.render(
         "search.html",
-        answers=answers,
+        _read_species,
+        answers=await page.service.read_in_model_space(read),
         name=upload.name,
-        left_out=len(eligible) - len(answers),
-        all_species=await page.service.executor.read(Gallery.species),
+        left_out=max(0, len(faces) - MAX_FACES),
         species=species,
         looked_for=species or looked_for(page.service.inference.detector),
         not_looked_for="" if species else not_looked_for(page.service.inference.detector),
     )
 
 
-def _search_all(
-    gallery: Gallery, embeddings: list[Float32[np.ndarray, " d"]], only: Filter
-) -> list[tuple[list[Match], list[SimilarPhoto]]]:
-    with gallery.read():
-        queries = [gallery.truncate_query(embedding) for embedding in embeddings]
-        return [
-            (
-                gallery.identify(query, MATCHES, only=only),
-                [SimilarPhoto(hit, gallery.face(hit.face)) for hit in gallery.search(query, HITS, only=only)],
-            )
-            for query in queries
-        ]
+def _answer(gallery: Gallery, face: Face, only: Filter) -> dict[str, Any]:
+    """Return who one face of the photo may be.
 
-
-def _answer(detected: Face, matches: list[Match], similar: list[SimilarPhoto]) -> Answer:
+    Returns:
+        `known`: the recognized individual, which is more likely than not, or None; then `most_likely` may be one.
+        `others`: further individuals that are likely enough to be mentioned. `photos_of_known`, `similar_faces`: the
+        similar faces of the recognized individual, and all others; `photo_of` has their photos.
+    """
+    assert face.embedding is not None, "a detected face is embedded"
+    query = gallery.truncate_query(face.embedding)
+    matches, hits = gallery.identify(query, MATCHES, only=only), gallery.search(query, HITS, only=only)
     known = next((match for match in matches if match.known), None)
     likely = [match for match in matches if match.probability is None or match.probability >= MIN_MENTIONED]
-    shows_known = [known is not None and item.hit.identity == known.identity for item in similar]
-    return Answer(
-        as_data_url(detected),
-        known,
-        matches[0] if matches and known is None else None,
-        [match for match in likely if match is not known],
-        [item for item, is_known in zip(similar, shows_known, strict=True) if is_known],
-        [item for item, is_known in zip(similar, shows_known, strict=True) if not is_known],
-    )
+    known_hits = [hit for hit in hits if known is not None and hit.identity == known.identity]
+    return {
+        "crop": as_data_url(face),
+        "known": known,
+        "most_likely": matches[0] if matches and known is None else None,
+        "others": [match for match in likely if match is not known],
+        "photo_of": {hit.face: gallery.face(hit.face).photo for hit in hits},
+        "photos_of_known": known_hits,
+        "similar_faces": [hit for hit in hits if hit not in known_hits],
+    }

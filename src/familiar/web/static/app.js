@@ -4,7 +4,7 @@
 const MAX_BATCH = { files: 100, bytes: 200e6 }; // of one upload; a large set is sent in several, one after another
 const PHOTO = /\.(jpe?g|png|webp|gif|bmp|tiff?|ppm|heic|heif|hif|avif)$/i;
 const ROOT = new URL("..", document.currentScript.src).pathname; // of the pages, such as / or /photos/
-window.familiar = { showStatus, showError, errorMessage, linkInError, toLogin, ROOT };
+window.familiar = { showStatus, showError, announce, errorMessage, linkInError, toLogin, ROOT };
 
 // --- Messages ----------------------------------------------------------------------------------------------------
 
@@ -14,6 +14,12 @@ function showStatus(text) {
 
 function showError(text) {
   showMessage("error", text);
+}
+
+// Shows a message that is on the page, with its links.
+function announce(message) {
+  showStatus(message.textContent);
+  document.getElementById("status").replaceChildren(...message.cloneNode(true).childNodes);
 }
 
 // In the room between the bar on top and the page, until the next page: it covers nothing, and moves nothing later.
@@ -51,8 +57,10 @@ document.addEventListener("click", (event) => event.target.closest(".messages p:
 
 // --- htmx: show errors, and move the focus to the heading of the new page ------------------------------------------
 
-document.addEventListener("htmx:beforeRequest", () => document.body.classList.add("waiting"));
-document.addEventListener("htmx:afterRequest", () => document.body.classList.remove("waiting"));
+document.addEventListener("htmx:beforeRequest", (event) => {
+  const { busy } = event.detail.elt.dataset;
+  if (busy) showStatus(busy);
+});
 document.addEventListener("htmx:responseError", (event) => {
   const request = event.detail.xhr;
   if (request.status === 401) toLogin();
@@ -62,10 +70,6 @@ document.addEventListener("htmx:responseError", (event) => {
   }
 });
 document.addEventListener("htmx:sendError", (event) => showError(errorMessage(event.detail.xhr)));
-// An answer that arrives when its page has been left changes nothing.
-document.addEventListener("htmx:beforeSwap", (event) => {
-  if (!event.detail.target.isConnected) event.detail.shouldSwap = false;
-});
 document.addEventListener("htmx:afterSettle", (event) => {
   const { target, requestConfig } = event.detail;
   if (target !== document.body || !requestConfig) return;
@@ -95,7 +99,6 @@ function attachHandlers(part) {
   all("[data-drop]").forEach(dropZone);
   all("[data-chosen-by]").forEach(preview);
   all("form[data-upload]").forEach(uploader);
-  all("[data-job-live]").forEach((card) => follow(card.dataset.jobLive));
   all("[data-faces]").forEach(chooser);
 }
 
@@ -141,9 +144,8 @@ async function filesWithin(entry) {
   }
 }
 
-// Shows the chosen photo, and submits the form when all its photos are chosen.
+// Shows the chosen photo.
 function preview(input) {
-  const form = input.form;
   input.addEventListener("click", () => (input.value = "")); // so that the same photo can be chosen again
   input.addEventListener("change", () => {
     const picture = document.getElementById(input.dataset.chosenBy);
@@ -154,10 +156,6 @@ function preview(input) {
     picture.src = URL.createObjectURL(file);
     picture.alt = `The photo you chose: ${file.name}`;
     picture.onerror = () => (picture.hidden = true); // a format that the browser cannot show
-    const complete = [...form.querySelectorAll('input[type="file"]')].every((field) => field.files.length);
-    if (!complete) return;
-    showStatus("Searching for faces.");
-    form.requestSubmit();
   });
 }
 
@@ -187,6 +185,7 @@ async function upload(chosen) {
   const refused = candidates.filter((file) => !isPhoto(file)).map((file) => `${file.name}: is not a photo`);
   let sentBytes = 0;
   let job = null; // of the previous batch
+  let shown = null; // a promise
   uploading = true;
   bar.closest("[hidden]")?.removeAttribute("hidden");
   showStatus(`Sending ${pluralize(files.length, "photo")}.`);
@@ -200,9 +199,10 @@ async function upload(chosen) {
       refused.push(...result.refused);
       job = result.job ?? job;
       sentBytes += batch.reduce((sum, file) => sum + file.size, 0);
-      refresh();
+      shown = refresh();
     }
     showStatus(`${pluralize(candidates.length - refused.length, "photo")} sent${refused.length ? `, ${pluralize(refused.length, "file")} left out` : ""}.`);
+    shown?.then(announceDone);
   } catch (error) {
     showError(error.message);
   } finally {
@@ -249,9 +249,6 @@ async function sendBatch(files, previousJob, progress) {
     const request = await postBatch(files, previousJob, progress);
     if (request.status === 202) {
       const job = JSON.parse(request.responseText);
-      follow(job.number);
-      // A previous job that is not shown needs no watching: browsers allow few connections per server.
-      if (previousJob && !document.getElementById(`job-${previousJob}`)) unfollow(previousJob);
       return { job: job.number, refused: job.skipped.map((photo) => `${photo.name}: ${photo.reason}`) };
     }
     if (request.status === 415) {
@@ -278,59 +275,19 @@ function postBatch(files, previousJob, progress) {
 
 // --- Jobs --------------------------------------------------------------------------------------------------------
 
-const watched = new Map();
+// The card of a job that runs asks for itself every second (hx-trigger); when the job has ended, the photos are new too.
+document.addEventListener("htmx:afterOnLoad", (event) => {
+  const before = event.detail.requestConfig.elt;
+  if (!before.dataset.jobLive) return;
+  const card = document.getElementById(before.id);
+  card?.querySelector("details")?.toggleAttribute("open", before.querySelector("details")?.open ?? false);
+  if (card?.dataset.jobLive) return;
+  refresh()?.then(announceDone);
+});
 
-function unfollow(number) {
-  watched.get(number)?.close();
-  watched.delete(number);
-}
-
-// Watches a job to its end, which may come before the album shows it.
-function follow(number) {
-  unfollow(number);
-  const events = new EventSource(`${ROOT}api/v1/jobs/${encodeURIComponent(number)}/events`);
-  let state = document.getElementById(`job-${number}`)?.dataset.state; // the last state that was shown or received
-  watched.set(number, events);
-  events.onerror = () => events.readyState === EventSource.CLOSED && setTimeout(refresh, 3000); // otherwise the browser reconnects
-  events.onmessage = (event) => {
-    if (!document.getElementById("album")) return events.close();
-    const job = JSON.parse(event.data);
-    const card = document.getElementById(`job-${number}`);
-    if (card) showJob(card, job);
-    const ended = ["done", "failed", "stopped"].includes(job.state);
-    if (ended) unfollow(number);
-    if (ended || (state && job.state !== state)) {
-      refresh()?.then(() => {
-        if (job.state === "done") showJobSummary(job);
-      });
-    }
-    state = job.state;
-  };
-}
-
-function showJobSummary(job) {
-  showStatus(jobSummary(job));
-  const summary = document.querySelector(`#job-${job.number} .summary`);
-  if (summary) document.getElementById("status").replaceChildren(...summary.cloneNode(true).childNodes);
-}
-
-function jobSummary(job) {
-  const known = job.known ? ` ${pluralize(job.known, "photo")} already here.` : "";
-  if (!job.photos) return `No new photo.${known}`;
-  return `${pluralize(job.photos, "new photo")}: ${pluralize(job.faces, "face")}, ${pluralize(job.new_individuals, "new individual")}.${known}`;
-}
-
-function showJob(card, job) {
-  card.querySelector(".figures").hidden = !job.total;
-  for (const field of card.querySelectorAll("[data-field]")) {
-    const value = job[field.dataset.field];
-    if (value !== undefined) field.textContent = typeof value === "number" ? value.toLocaleString("en") : value;
-  }
-  const bar = card.querySelector("progress");
-  if (!bar) return;
-  bar.max = Math.max(job.total, 1);
-  if (job.state === "processing") bar.value = job.processed;
-  else bar.removeAttribute("value");
+function announceDone() {
+  const summary = document.querySelector("#album .job .summary");
+  if (summary && !document.querySelector("#album [data-job-live]")) announce(summary);
 }
 
 // Reloads the album below the form, which stays as it is.

@@ -32,16 +32,12 @@
   document.addEventListener("htmx:afterSettle", (event) => {
     if (event.detail.target !== document.body || event.detail.requestConfig?.verb !== "post") return;
     const flash = document.getElementById("flash");
-    if (flash) showFlash(flash);
+    if (flash) window.familiar.announce(flash);
     if (namingIndex < 0) return;
     const next = namingForms()[namingIndex];
     if (next && !next.elements.name.value) next.elements.name.focus();
     namingIndex = -1;
   });
-  function showFlash(flash) {
-    window.familiar.showStatus(flash.textContent);
-    document.getElementById("status").replaceChildren(...flash.cloneNode(true).childNodes);
-  }
   const namingForms = () => [...document.querySelectorAll("form.naming")];
 
   // --- A name that was typed into a tile is saved when the focus leaves the tile's form -----------------------------
@@ -117,23 +113,11 @@
     mark.textContent = "Saved";
   }
 
-  // --- Completion of names ------------------------------------------------------------------------------------------
-
-  let completionTimer = 0;
   document.addEventListener("input", (event) => {
     const field = event.target;
     if (field.getAttribute?.("list") !== "names") return;
     // Keeps Save visible, though the focus leaves before the click has ended (Safari does not focus buttons).
     field.form.classList.toggle("changed", field.value !== field.defaultValue);
-    clearTimeout(completionTimer);
-    completionTimer = setTimeout(async () => {
-      const prefix = field.value.trim();
-      const response = prefix && (await fetch(`${window.familiar.ROOT}individuals/names?prefix=${encodeURIComponent(prefix)}`).catch(Response.error));
-      if (response && !response.ok) return; // the name can be typed in full
-      const options = response ? await response.text() : "";
-      const parsed = new DOMParser().parseFromString(`<datalist>${options}</datalist>`, "text/html");
-      document.getElementById("names")?.replaceChildren(...parsed.querySelectorAll("option"));
-    }, 120);
   });
 
   // --- Selection ----------------------------------------------------------------------------------------------------
@@ -142,11 +126,6 @@
   const ticks = (form) => [...form.elements].filter((element) => element.type === "checkbox");
 
   document.addEventListener("click", (event) => {
-    const clear = event.target.closest?.("[data-clear]");
-    if (clear) {
-      ticks(clear.form).forEach((tick) => (tick.checked = false));
-      show(clear.form);
-    }
     const similar = event.target.closest?.("[data-similar]");
     if (similar) selectSimilar(similar);
     const box = event.target;
@@ -159,12 +138,10 @@
     lastTick = box;
     show(box.form);
   });
+  document.addEventListener("reset", (event) => event.target.matches(".selection") && setTimeout(show, 0, event.target));
   document.addEventListener("keydown", (event) => {
-    const form = document.querySelector("form.selection:not([hidden])");
-    if (event.key === "Escape" && form && !event.target.matches("input:not([type=checkbox]), select")) {
-      ticks(form).forEach((tick) => (tick.checked = false));
-      show(form);
-    }
+    const isInField = event.target.matches("input:not([type=checkbox]), select");
+    if (event.key === "Escape" && !isInField) document.querySelector("form.selection:not([hidden])")?.reset();
   });
 
   // Ticks the faces that are nearer to the selected ones than to the others.
@@ -209,7 +186,7 @@
     if (event.key === " " && event.target.closest("a, button, input, summary")) return; // the space key presses it
     const key = event.key.toLowerCase();
     const button = [...form.querySelectorAll("[data-key]")].find((candidate) => candidate.dataset.key.includes(key));
-    if (!button || key.length !== 1 || document.body.classList.contains("waiting")) return;
+    if (!button || key.length !== 1 || document.body.classList.contains("htmx-request")) return;
     event.preventDefault();
     if (performance.now() - questionShown >= READING_MS) button.click();
   });
