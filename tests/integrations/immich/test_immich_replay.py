@@ -1,0 +1,180 @@
+"""What an Immich server does with the answers: groups, Reset and Refresh, names from sidecars, a change of models."""
+
+import json
+import math
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from immich_replay import ImmichDouble, answers, judge
+
+from familiar import Box
+from familiar.detection.detectors import WholePhoto
+from familiar.embedding.embedder import Embedder
+from familiar.gallery import Gallery
+from familiar.integrations.xmp.export import export_xmp
+from familiar.integrations.xmp.packet import read_regions
+from support.color_album import draw_album
+from support.mean_color_bundle import CALIBRATED, write_mean_color_bundle
+
+LEFT, RIGHT = (0, 0, 50, 100), (50, 0, 100, 100)
+
+
+def answer(*faces: tuple[tuple[int, int, int, int], float]) -> dict[str, Any]:
+    """Return what a machine-learning server answers: faces of a box and of an angle on a circle."""
+    described = []
+    for (x1, y1, x2, y2), angle_degrees in faces:
+        angle = math.radians(angle_degrees)
+        numbers = [math.cos(angle), math.sin(angle), *[0.0] * 510]
+        corners = {"x1": x1, "y1": y1, "x2": x2, "y2": y2}
+        described.append({"boundingBox": corners, "embedding": json.dumps(numbers), "score": 0.9})
+    return {"facial-recognition": described, "imageHeight": 100, "imageWidth": 100}
+
+
+def immich(answered: dict[str, dict[str, Any]], **settings: Any) -> ImmichDouble:
+    """Return an Immich server with a photo of each name, whose content is the name."""
+    photos = {name: name.encode() for name in answered}
+    return ImmichDouble(lambda content: answered[content.decode()], photos=photos, **settings)
+
+
+def groups(double: ImmichDouble) -> list[list[str]]:
+    return sorted(sorted(face.photo for face in faces) for faces in double.people().values())
+
+
+def test_a_person_needs_three_near_faces():
+    angles = {"a": 0, "b": 10, "c": 20, "d": 90, "e": 95, "f": 180}
+    double = immich({name: answer((LEFT, angle)) for name, angle in angles.items()}, max_distance=0.1)
+    double.detect("missing")
+    double.recognize("missing")
+    assert groups(double) == [["a", "b", "c"]]
+    assert sum(face.person is None for face in double.faces) == 3, "two are too few, and one is alone"
+
+
+def test_a_face_that_reaches_no_core_stays_outside():
+    # e is near d, which is near the core, but d itself has too few neighbors to extend the person.
+    angles = {"a": 0, "b": 5, "c": 10, "d": 35, "e": 62}
+    double = immich({name: answer((LEFT, angle)) for name, angle in angles.items()}, max_distance=0.11)
+    double.detect("missing")
+    double.recognize("missing")
+    assert groups(double) == [["a", "b", "c", "d"]]
+
+
+def test_the_nightly_run_takes_what_came_too_early():
+    angles = {"early": 0, "b": 10, "c": 20}
+    answered = {name: answer((LEFT, angle)) for name, angle in angles.items()}
+    double = immich(answered, max_distance=0.1)
+    later = {name: double.photos.pop(name) for name in ("b", "c")}
+    double.detect("missing")
+    double.recognize("missing")
+    assert groups(double) == []
+    double.photos |= later
+    double.detect("missing")
+    double.recognize("missing")
+    assert groups(double) == [["b", "c", "early"]]
+
+
+def test_refresh_keeps_the_numbers_of_the_old_model_and_reset_deletes_names():
+    answered = {name: answer((LEFT, angle), (RIGHT, 90)) for name, angle in {"a": 0, "b": 5, "c": 9}.items()}
+    double = immich(answered, max_distance=0.1)
+    double.detect("missing")
+    double.recognize("missing")
+    assert groups(double) == [["a", "b", "c"]] * 2
+    double.names[1] = "Mia"
+    for name in answered:  # of another model: other numbers, and the right face is not found
+        answered[name] = answer((LEFT, 45))
+    double.detect("refresh")
+    assert {face.box for face in double.faces} == {Box(0, 0, 0.5, 1)}
+    assert all(face.embedding is not None and face.embedding[0] > 0.9 for face in double.faces), "the old numbers"
+    assert double.names == {1: "Mia"}
+    double.detect("reset")
+    double.recognize("reset")
+    assert all(face.embedding is not None and face.embedding[0] < 0.8 for face in double.faces)
+    assert double.names == {}
+    assert groups(double) == [["a", "b", "c"]]
+
+
+def test_names_of_sidecars_survive_reset_and_spread():
+    answered = {name: answer((LEFT, angle)) for name, angle in {"a": 0, "b": 5, "c": 9}.items()}
+    double = immich(answered, max_distance=0.1)
+    double.read_metadata("a", [("Mia", Box(0, 0, 0.5, 1))])
+    for job in ("missing", "reset"):
+        double.detect(job)
+        double.recognize(job)
+        assert groups(double) == [["a", "b", "c"]]
+        assert list(double.names.values()) == ["Mia"]
+    assert [face.source for face in double.faces if face.photo == "a"] == ["exif"], "no second face"
+
+
+def test_judge_counts_individuals_who_became_people():
+    angles = {"mia1": 0, "mia2": 5, "mia3": 9, "tom1": 90, "tom2": 95, "tom3": 180}
+    double = immich({name: answer(((25, 25, 75, 75), angle)) for name, angle in angles.items()}, max_distance=0.1)
+    double.detect("missing")
+    double.recognize("missing")
+    result = judge(double, {name: name[:3] for name in angles})
+    assert (result.individuals, result.recognized, result.people, result.pure) == (2, 1, 1, 1)
+
+
+@contextmanager
+def served(*models: Path | str) -> Iterator[Callable[[bytes], Any]]:
+    with answers([str(model) for model in models], None) as ask:
+        yield ask
+
+
+def test_individuals_of_familiar_become_people_and_keep_their_names_by_sidecars(
+    tmp_path: Path, mean_color_bundle: Path
+):
+    paths = draw_album(tmp_path / "photos", red=4, green=4)
+    gallery = Gallery.create(tmp_path / "album", Embedder(mean_color_bundle, threads=1))
+    gallery.enroll(paths, WholePhoto())
+    gallery.cluster()
+    gallery.name(gallery.faces()[0].identity or 0, "Mia")
+    export_xmp(gallery)
+    gallery.close()
+    other = write_mean_color_bundle(tmp_path / "other.onnx", CALIBRATED, space_id="other")
+    with served(mean_color_bundle) as before, served(other) as after:
+        double = ImmichDouble(before, photos={path.name: path.read_bytes() for path in paths})
+        for path in paths:
+            sidecar = Path(f"{path}.xmp")
+            if sidecar.exists():
+                regions = read_regions(sidecar.read_bytes())
+                double.read_metadata(path.name, [(region.name, region.box) for region in regions])
+        double.detect("missing")
+        double.recognize("missing")
+        colors = [["green"], ["red"]]
+        assert [sorted({name.rstrip("1234.png") for name in each}) for each in groups(double)] == colors
+        assert list(double.names.values()) == ["Mia"]
+        old = {id(face): face.embedding for face in double.faces}
+        double.ask = after  # another model
+        double.detect("reset")
+        double.recognize("reset")
+        assert list(double.names.values()) == ["Mia"]
+        assert not any(id(face) in old and np.array_equal(face.embedding, old[id(face)]) for face in double.faces)
+
+
+@pytest.mark.shared_data
+@pytest.mark.exhaustive
+def test_cats_and_people_become_people(shared_data: Path):
+    """Two cats and two people of the collections, at the distance that the page advises."""
+    folders = ["cats23_gpriamo/*", "lfw_photos_devtest/*"]
+    photos: dict[str, tuple[str, bytes]] = {}
+    for pattern in folders:
+        chosen = sorted((each for each in shared_data.glob(pattern) if each.is_dir()), key=lambda each: -count(each))
+        for individual in chosen[:2]:
+            for path in sorted(individual.iterdir())[:8]:
+                photos[str(path)] = individual.name, path.read_bytes()
+    with served("person-mobile", "pet-nano") as ask:
+        double = ImmichDouble(ask, 0.3, photos={path: content for path, (_, content) in photos.items()})
+        double.detect("missing")
+        double.recognize("missing")
+    result = judge(double, {path: name for path, (name, _) in photos.items()})
+    assert result.individuals == 4
+    assert result.recognized >= 3
+    kinds = [{"cats23" in face.photo for face in faces} for faces in double.people().values()]
+    assert all(len(each) == 1 for each in kinds), "no person is a cat"
+
+
+def count(folder: Path) -> int:
+    return len(list(folder.iterdir()))
