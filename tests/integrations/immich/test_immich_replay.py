@@ -2,6 +2,8 @@
 
 import json
 import math
+import shutil
+import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,14 +12,14 @@ from typing import Any
 import numpy as np
 import pytest
 from immich_replay import ImmichDouble, answers, judge
+from PIL import Image
 
 from familiar import Box
 from familiar.detection.detectors import WholePhoto
 from familiar.embedding.embedder import Embedder
 from familiar.gallery import Gallery
 from familiar.integrations.xmp.export import export_xmp
-from familiar.integrations.xmp.packet import read_regions
-from support.color_album import draw_album
+from support.color_album import SquareDetector, draw_album, draw_photo
 from support.mean_color_bundle import CALIBRATED, write_mean_color_bundle
 
 LEFT, RIGHT = (0, 0, 50, 100), (50, 0, 100, 100)
@@ -117,6 +119,25 @@ def test_judge_counts_individuals_who_became_people():
     assert (result.individuals, result.recognized, result.people, result.pure) == (2, 1, 1, 1)
 
 
+def regions_of_sidecar(sidecar: Path, orientation: int = 1) -> list[tuple[str, Box]]:
+    """Read names as Immich does: by ExifTool, from the regions of the Metadata Working Group, turned with the photo."""
+    command = ["exiftool", "-json", "-struct", "-n", "-RegionInfo", sidecar]
+    if shutil.which("exiftool") is None:
+        pytest.skip("needs ExifTool: apt install libimage-exiftool-perl")
+    (tags,) = json.loads(subprocess.run(command, capture_output=True, check=True).stdout)
+    information = tags.get("RegionInfo", {})
+    if not information.get("AppliedToDimensions"):  # Immich takes no others
+        return []
+    regions = []
+    for region in information["RegionList"]:
+        x, y, width, height = (float(region["Area"][side]) for side in ("X", "Y", "W", "H"))
+        if orientation == 6:  # "Rotate 90 CW"
+            x, y, width, height = 1 - y, x, height, width
+        box = Box(x - width / 2, y - height / 2, x + width / 2, y + height / 2)
+        regions.append((region["Name"], box))
+    return regions
+
+
 @contextmanager
 def served(*models: Path | str) -> Iterator[Callable[[bytes], Any]]:
     with answers([str(model) for model in models], None) as ask:
@@ -139,8 +160,7 @@ def test_individuals_of_familiar_become_people_and_keep_their_names_by_sidecars(
         for path in paths:
             sidecar = Path(f"{path}.xmp")
             if sidecar.exists():
-                regions = read_regions(sidecar.read_bytes())
-                double.read_metadata(path.name, [(region.name, region.box) for region in regions])
+                double.read_metadata(path.name, regions_of_sidecar(sidecar))
         double.detect("missing")
         double.recognize("missing")
         colors = [["green"], ["red"]]
@@ -152,6 +172,23 @@ def test_individuals_of_familiar_become_people_and_keep_their_names_by_sidecars(
         double.recognize("reset")
         assert list(double.names.values()) == ["Mia"]
         assert not any(id(face) in old and np.array_equal(face.embedding, old[id(face)]) for face in double.faces)
+
+
+@pytest.mark.parametrize("orientation", [1, 6])
+def test_regions_of_sidecars_are_where_immich_looks_for_them(tmp_path: Path, mean_color_bundle: Path, orientation: int):
+    upright = np.asarray(Image.open(draw_photo(tmp_path / "drawn.png", "red", "green")))
+    stored = upright if orientation == 1 else np.rot90(upright)
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    Image.fromarray(np.ascontiguousarray(stored)).save(tmp_path / "a.jpg", exif=exif, quality=95)
+    with Gallery.create(tmp_path / "album", Embedder(mean_color_bundle, threads=1)) as gallery:
+        gallery.enroll(tmp_path / "a.jpg", SquareDetector())
+        gallery.cluster()
+        gallery.name(gallery.faces()[0].identity or 0, "Mia")
+        export_xmp(gallery)
+    ((name, box),) = regions_of_sidecar(tmp_path / "a.jpg.xmp", orientation)
+    assert name == "Mia"
+    assert tuple(box) == pytest.approx((0, 0, 0.5, 1), abs=0.01), "the left half of the upright photo"
 
 
 @pytest.mark.shared_data
