@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 
 from familiar.core.errors import FamiliarError
+from familiar.gallery import PhotoRow
 from familiar.integrations.watch import frigate
 from familiar.integrations.watch.frigate import save_snapshot
-from familiar.integrations.watch.home_assistant import Sighting, last_sightings, messages, place_of
+from familiar.integrations.watch.home_assistant import Sighting, _time_of, last_sightings, messages, place_of
 from familiar.integrations.watch.mqtt import Broker, parse_broker
 from support.color_album import draw_photo
 from support.watched_folder import WatchedFolder
@@ -166,3 +167,9 @@ def test_login_is_user_and_password_and_is_not_shown():
     for wrong in ("", "ada", ":secret"):
         with pytest.raises(FamiliarError, match="USER:PASSWORD"):
             parse_broker("ha", wrong)
+
+
+@pytest.mark.parametrize("taken_at", ["0001-01-01T00:00:00", "9999-12-31T23:59:59"])
+def test_an_impossible_time_of_a_photo_stops_nothing(taken_at: str):
+    assert _time_of(PhotoRow(1, "/a.jpg", b"", 1, 2**63 - 1, taken_at)).tzinfo is not None
+    assert _time_of(PhotoRow(1, "/a.jpg", b"", 1, 2**63 - 1, None)).tzinfo is not None

@@ -8,7 +8,7 @@ import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -160,6 +160,9 @@ def _label(face: GalleryFace) -> str:
 
 def _time_of(photo: PhotoRow) -> datetime:
     """Return when a photo was taken, in the machine's time zone; if it does not say, when its file was written."""
-    if photo.taken_at is not None:
-        return datetime.fromisoformat(photo.taken_at).astimezone()
-    return datetime.fromtimestamp(photo.modified_ns / 1e9).astimezone()
+    try:
+        if photo.taken_at is not None:
+            return datetime.fromisoformat(photo.taken_at).astimezone()
+        return datetime.fromtimestamp(photo.modified_ns / 1e9).astimezone()
+    except (ValueError, OverflowError, OSError):  # of a year that no clock has
+        return datetime.fromtimestamp(0, UTC).astimezone()
