@@ -34,9 +34,8 @@ def test_oldest_photo_of_each_name(tmp_path: Path, mean_color_bundle: Path, caps
                 exif.get_ifd(0x8769)[0x9003] = f"{year}:05:04 03:02:01"  # DateTimeOriginal
             Image.open(path).save(path.with_suffix(".jpg"), exif=exif, quality=95)
             gallery.enroll(path.with_suffix(".jpg"), WholePhoto())
-        gallery.cluster(threshold=0.9)
-        gallery.move([1, 2, 3], "Mia")
-        gallery.move([4], "Tom")
+        gallery.split([1, 2, 3], "Mia", propagate=False)
+        gallery.split([4], "Tom")
     program = runpy.run_path(str(EXAMPLES / "oldest_photo.py"))
     program["main"](str(album))
     mia, tom = capsys.readouterr().out.splitlines()

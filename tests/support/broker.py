@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import os
 import shutil
 import socket
 import subprocess
@@ -35,12 +36,12 @@ def running_broker(folder: Path, port: int, login: str | None = None) -> Iterato
     assert MOSQUITTO is not None
     folder.mkdir(exist_ok=True)
     lines = [f"listener {port} 127.0.0.1", f"allow_anonymous {'true' if login is None else 'false'}"]
+    if os.geteuid() == 0:
+        lines.append("user root")  # else it gives up its rights, and cannot read the folders of tests
     if login is not None:
         passwords = folder / "passwords"
         user, _, password = login.partition(":")
         subprocess.run(["mosquitto_passwd", "-b", "-c", passwords, user, password], check=True, capture_output=True)
-        passwords.chmod(0o644)  # Mosquitto gives up root's rights
-        folder.chmod(0o755)
         lines.append(f"password_file {passwords}")
     (folder / "mosquitto.conf").write_text("\n".join(lines) + "\n")
     with (folder / "log").open("ab") as log:

@@ -33,10 +33,11 @@ def test_last_sighting_is_the_newest_photo_of_each_name(watched: WatchedFolder):
     watched.draw("in/blue.png", "blue")
     watched.draw("in/blue2.png", "blue", shade=1)
     watched.settle()
-    os.utime(photos[0], (1, 1))  # of its enrollment counts, not of now
-    identity = watched.gallery.faces()[0].identity
-    assert identity is not None
-    watched.gallery.name(identity, "Mia")
+    numbers = {Path(face.path).name: face.face for face in watched.gallery.faces()}
+    watched.gallery.split([numbers["blue.png"], numbers["blue2.png"]], propagate=False)
+    watched.gallery.split([numbers["in.png"], numbers["out.png"]], "Mia", propagate=False)
+    identity = watched.gallery.resolve_identity("Mia")
+    os.utime(photos[0], (1, 1))  # the time of enrollment counts
     named, newest = last_sightings(watched.gallery, [str(watched.photos)])
     (mia,) = named
     assert (mia.name, mia.identity, mia.place, mia.path) == ("Mia", identity, "out", str(photos[1]))
