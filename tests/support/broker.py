@@ -84,7 +84,9 @@ class Listener:
         self.client = Client(CallbackAPIVersion.VERSION2)
         if login is not None:
             self.client.username_pw_set(*login.split(":"))
-        self.client.on_message = lambda _client, _data, message: self.messages.append((message.topic, message.payload))
+        self.client.on_message = lambda _client, _data, message: self.messages.append(
+            (message.topic, bytes(message.payload))
+        )
         subscribed: list[int] = []
         self.client.on_subscribe = lambda *_: subscribed.append(1)
         self.client.connect("127.0.0.1", port)

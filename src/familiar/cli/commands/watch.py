@@ -147,7 +147,8 @@ def _read_broker(address: str | None, login_file: Path | None) -> "Broker | None
     from familiar.integrations.watch.mqtt import parse_broker
 
     login = _read_file(login_file, "--mqtt-login")
-    return None if address is None else parse_broker(address, login and login.decode("utf-8", "replace"))
+    text = None if login is None else login.decode("utf-8", "replace")
+    return None if address is None else parse_broker(address, text)
 
 
 @contextlib.contextmanager
