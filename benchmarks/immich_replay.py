@@ -1,6 +1,6 @@
 """Replay what an Immich server does with the answers of `familiar serve --immich`: who becomes a person there.
 
-    immich_replay.py PHOTOS [--models person-mobile pet-nano] [--distances .5 .4 .35 .3] [--cache FOLDER]
+    immich_replay.py PHOTOS [--models person-mobile pet-nano] [--albums cats23 ...] [--cache FOLDER]
 
 Albums are the collections cats23 and dogs29, LFW's DevTest, and all of them as one album. Each photo is posted as
 Immich posts it, and `ImmichDouble` stores and groups the faces by the published rules of Immich: its distance, minimum
@@ -101,7 +101,7 @@ class ImmichDouble:
         answer = self.ask(self.photos[photo])
         width, height = answer["imageWidth"], answer["imageHeight"]
         stored = [face for face in self.faces if face.photo == photo]
-        gone = [face for face in stored if face.source == MACHINE_LEARNING]
+        outdated = [face for face in stored if face.source == MACHINE_LEARNING]
         for each in answer["facial-recognition"]:
             corners = each["boundingBox"]
             box = Box(corners["x1"] / width, corners["y1"] / height, corners["x2"] / width, corners["y2"] / height)
@@ -109,11 +109,11 @@ class ImmichDouble:
             match = next((face for face in stored if face.box.intersection_over_union(box) > SAME_FACE), None)
             if match is None:
                 self.faces.append(StoredFace(photo, box, MACHINE_LEARNING, embedding))
-            elif match in gone:
-                gone.remove(match)  # a refresh keeps the embedding that it has
+            elif match in outdated:
+                outdated.remove(match)  # a refresh keeps the embedding that it has
             else:
                 match.embedding = embedding
-        self.faces = [face for face in self.faces if face not in gone]
+        self.faces = [face for face in self.faces if face not in outdated]
 
     def recognize(self, job: str) -> None:
         """Run "Facial recognition": "reset", or "missing", as every night."""
@@ -211,14 +211,14 @@ def judge(immich: ImmichDouble, individuals: Mapping[str, str]) -> Outcome:
     people = immich.people()
     clusters = [face.person if face.person in people else -1 - number for number, face in enumerate(immich.faces)]
     photos = Counter(individuals.values())
-    judged = {name for name, photos_of in photos.items() if photos_of >= immich.min_faces}
+    countable = {name for name, photos_of in photos.items() if photos_of >= immich.min_faces}
     recognized, pure = set[str](), 0
     for faces in people.values():
-        name, of_name = Counter(shown.get(id(face), "") for face in faces).most_common(1)[0]
-        pure += of_name == len(faces)
-        if name in judged and 2 * of_name > max(len(faces), photos[name]):
+        name, right = Counter(shown.get(id(face), "") for face in faces).most_common(1)[0]
+        pure += right == len(faces)
+        if name in countable and 2 * right > max(len(faces), photos[name]):
             recognized.add(name)
-    return Outcome(len(judged), len(recognized), len(people), pure, f_scores(np.array(labels), np.array(clusters)))
+    return Outcome(len(countable), len(recognized), len(people), pure, f_scores(np.array(labels), np.array(clusters)))
 
 
 def shown_faces(immich: ImmichDouble, individuals: Mapping[str, str]) -> Iterator[tuple[str, StoredFace]]:
@@ -238,7 +238,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("photos_folder", type=Path, metavar="PHOTOS")
     parser.add_argument("--models", nargs="+", default=["person-mobile", "pet-nano"])
-    parser.add_argument("--distances", nargs="+", type=float, default=[0.5, 0.4, 0.35, 0.3, 0.25])
+    parser.add_argument("--albums", nargs="+", default=[*ALBUMS, "all"])
+    parser.add_argument("--distances", nargs="+", type=float, default=[0.5, 0.4, 0.3, 0.25, 0.2, 0.15])
     parser.add_argument("--cache", type=Path, help="folder of answers to keep")
     options = parser.parse_args()
     stored = {name: read_album(options.photos_folder, name) for name in ALBUMS}
@@ -246,7 +247,8 @@ def main() -> None:
     with answers(options.models, options.cache) as ask:
         print("| album | photos | with a face | distance | recognized | people | of one individual | F |")
         print("|---|--:|--:|--:|--:|--:|--:|---|")
-        for name, album in albums.items():
+        for name in options.albums:
+            album = albums[name]
             for distance in options.distances:
                 immich = ImmichDouble(ask, distance, photos={photo: content for photo, (_, content) in album.items()})
                 immich.detect("missing")

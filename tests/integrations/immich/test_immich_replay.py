@@ -212,8 +212,8 @@ def test_cats_and_people_become_people(shared_data: Path):
     result = judge(double, {path: name for path, (name, _) in photos.items()})
     assert result.individuals == 4
     assert result.recognized >= 3
-    kinds = [{"cats23" in face.photo for face in faces} for faces in double.people().values()]
-    assert all(len(each) == 1 for each in kinds), "no person is a cat"
+    collections = [{"cats23" in face.photo for face in faces} for faces in double.people().values()]
+    assert all(len(each) == 1 for each in collections), "no person is a cat"
 
 
 def count(folder: Path) -> int:

@@ -11,7 +11,7 @@ from familiar.core.errors import FamiliarError
 from familiar.gallery import PhotoRow
 from familiar.integrations.watch import frigate
 from familiar.integrations.watch.frigate import save_snapshot
-from familiar.integrations.watch.home_assistant import Sighting, _time_of, last_sightings, messages, place_of
+from familiar.integrations.watch.home_assistant import Sighting, _time_of, last_sightings, location_of, messages
 from familiar.integrations.watch.mqtt import Broker, parse_broker
 from support.color_album import draw_photo
 from support.watched_folder import WatchedFolder
@@ -29,7 +29,7 @@ def seen_at(path: Path) -> str:
 
 
 def test_last_sighting_is_the_newest_photo_of_each_name(watched: WatchedFolder):
-    photos = [watched.draw(f"{place}/{place}.png", "red", shade=shade) for shade, place in enumerate(("in", "out"))]
+    photos = [watched.draw(f"{folder}/{folder}.png", "red", shade=shade) for shade, folder in enumerate(("in", "out"))]
     watched.draw("in/blue.png", "blue")
     watched.draw("in/blue2.png", "blue", shade=1)
     watched.settle()
@@ -40,11 +40,11 @@ def test_last_sighting_is_the_newest_photo_of_each_name(watched: WatchedFolder):
     os.utime(photos[0], (1, 1))  # the time of enrollment counts
     named, newest = last_sightings(watched.gallery, [str(watched.photos)])
     (mia,) = named
-    assert (mia.name, mia.identity, mia.place, mia.path) == ("Mia", identity, "out", str(photos[1]))
+    assert (mia.name, mia.identity, mia.location, mia.path) == ("Mia", identity, "out", str(photos[1]))
     assert mia.seen_at == seen_at(photos[1])
     assert newest is not None
     assert newest.name.startswith("#"), "an individual without a name, which was seen last"
-    assert newest.place == "in"
+    assert newest.location == "in"
 
 
 def test_an_album_without_faces_was_seen_by_nobody(watched: WatchedFolder):
@@ -60,7 +60,7 @@ def test_a_stranger_is_called_unknown(watched: WatchedFolder):
         watched.gallery.reject([face.face], face.identity)
     _, newest = last_sightings(watched.gallery, [str(watched.photos)])
     assert newest is not None
-    assert (newest.name, newest.identity, newest.place) == ("unknown face", None, "photos")
+    assert (newest.name, newest.identity, newest.location) == ("unknown face", None, "photos")
 
 
 def test_time_of_the_camera_comes_before_that_of_the_file(watched: WatchedFolder, tmp_path: Path):
@@ -101,7 +101,7 @@ def test_sensors_read_what_the_states_contain():
 
 
 @pytest.mark.parametrize(
-    ("path", "place"),
+    ("path", "location"),
     [
         ("/media/frigate/clips/cat-flap-1607123955.475377-mxklsc.jpg", "cat-flap"),
         ("/media/frigate/clips/cat_flap-1607123955.475377-mxklsc-clean.webp", "cat_flap"),
@@ -110,8 +110,8 @@ def test_sensors_read_what_the_states_contain():
         ("/elsewhere/pictures/1.jpg", "pictures"),
     ],
 )
-def test_place_is_the_camera_or_the_folder(path: str, place: str):
-    assert place_of(path, ["/media", "/media/frigate"]) == place
+def test_location_is_the_camera_or_the_folder(path: str, location: str):
+    assert location_of(path, ["/media", "/media/frigate"]) == location
 
 
 def test_snapshots_of_frigate_become_files(tmp_path: Path):

@@ -18,7 +18,7 @@ from support.watched_folder import WatchedFolder
 pytestmark = pytest.mark.exhaustive
 
 BASE = "familiar/gallery"
-PLACE = "homeassistant/sensor/familiar_gallery/identity_1/config"
+LOCATION = "homeassistant/sensor/familiar_gallery/identity_1/config"
 
 
 @pytest.fixture
@@ -55,12 +55,12 @@ def test_home_assistant_learns_names_places_and_what_is_gone(
     watched.draw("garden/b.png", "red", shade=1)
     watched.settle()
     assert listener.document(f"{BASE}/last_seen")["name"] == "#1"
-    assert PLACE not in listener.state
+    assert LOCATION not in listener.state
     watched.gallery.name(1, "Mia")
     watched.draw("flap/c.png", "red", shade=2)
     watched.settle()
-    wait_until(lambda: listener.document(f"{BASE}/identity/1")["place"] == "flap")
-    assert listener.document(PLACE)["name"] == "Mia"
+    wait_until(lambda: listener.document(f"{BASE}/identity/1")["location"] == "flap")
+    assert listener.document(LOCATION)["name"] == "Mia"
     assert listener.document(f"{BASE}/last_seen")["name"] == "Mia"
     assert "homeassistant/sensor/familiar_gallery/identity_9/config" not in listener.state
     assert "homeassistant/sensor/another_device/x/config" in listener.state
@@ -94,7 +94,7 @@ def test_events_wait_for_the_broker_and_all_is_told_again_after_its_restart(tmp_
     for life in range(2):  # the second broker has never heard of us
         with running_broker(tmp_path / f"broker{life}", port):
             listener = Listener(port)
-            assert listener.document(PLACE)["name"] == "Mia"
+            assert listener.document(LOCATION)["name"] == "Mia"
             wait_until(lambda: BASE + "/available" in listener.state)  # noqa: B023
             if life == 0:
                 wait_until(lambda: len(listener.events(f"{BASE}/events")) >= 4)  # noqa: B023
@@ -140,7 +140,7 @@ def test_snapshots_of_frigate_are_enrolled_under_their_camera(
     (saved,) = watched.photos.glob("*/*.jpg")
     assert saved.read_bytes() == contents[1], "the first was there before the watch, and a car has no face"
     assert watched.reported() == [("enrolled", f"cat_flap/{saved.name}")]
-    assert listener.document(f"{BASE}/last_seen")["place"] == "cat_flap"
+    assert listener.document(f"{BASE}/last_seen")["location"] == "cat_flap"
     watched.watch.finish()
 
 
@@ -153,7 +153,7 @@ def test_a_killed_watch_becomes_unavailable(tmp_path: Path, mean_color_bundle: P
     with (tmp_path / "lines").open("wb") as lines, (tmp_path / "notes").open("wb") as notes:
         process = subprocess.Popen(command, stdout=lines, stderr=notes)
     try:
-        assert listener.document(f"{BASE}/last_seen")["place"] == "photos", (tmp_path / "notes").read_text()
+        assert listener.document(f"{BASE}/last_seen")["location"] == "photos", (tmp_path / "notes").read_text()
         enrolled = next(each for each in listener.events(f"{BASE}/events") if each["event"] == "enrolled")
         assert enrolled in map(json.loads, (tmp_path / "lines").read_text().splitlines())
         assert listener.state[f"{BASE}/available"] == b"online"

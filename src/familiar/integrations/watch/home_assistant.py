@@ -31,7 +31,7 @@ class Sighting:
         identity: its number; None: several, or nobody known.
         species: of the face; None: unknown.
         seen_at: when the photo was taken, ISO 8601 with a time zone: the machine's, if the photo does not say.
-        place: the camera's name, or that of the folder.
+        location: the camera's name, or that of the folder.
         photo: its number.
         path: of the photo.
     """
@@ -40,7 +40,7 @@ class Sighting:
     identity: int | None
     species: str | None
     seen_at: str
-    place: str
+    location: str
     photo: int
     path: str
 
@@ -85,7 +85,7 @@ def last_sightings(gallery: Gallery, folders: Sequence[str]) -> tuple[list[Sight
     def describe(name: str, identity: int | None, face: GalleryFace) -> Sighting:
         path = photos[face.photo].original_path
         moment = seen_at[face.photo].isoformat(timespec="seconds")
-        return Sighting(name, identity, face.species, moment, place_of(path, folders), face.photo, path)
+        return Sighting(name, identity, face.species, moment, location_of(path, folders), face.photo, path)
 
     named = [describe(face.name or "", number, face) for number, face in sorted(newest_faces.items())]
     if not faces:
@@ -96,10 +96,10 @@ def last_sightings(gallery: Gallery, folders: Sequence[str]) -> tuple[list[Sight
     return named, describe(names, together[0].identity if len(identities) == 1 else None, together[0])
 
 
-def place_of(path: str, folders: Sequence[str]) -> str:
+def location_of(path: str, folders: Sequence[str]) -> str:
     """Return where a photo was taken: the camera in the name of Frigate's file, else the subfolder, else the folder.
 
-    >>> place_of("/photos/garden/2026/1.jpg", ["/photos"]), place_of("/photos/1.jpg", ["/photos"])
+    >>> location_of("/photos/garden/2026/1.jpg", ["/photos"]), location_of("/photos/1.jpg", ["/photos"])
     ('garden', 'photos')
     """
     if (camera := camera_of_clip(os.path.basename(path))) is not None:  # noqa: PTH119
@@ -128,7 +128,7 @@ def messages(album: str, named: Iterable[Sighting], newest: Sighting | None) -> 
     for each in named:
         topic, sensor = f"{base_topic(album)}/identity/{each.identity}", f"identity_{each.identity}"
         icon = _ICONS.get(each.species or "", _OTHER_ICON)
-        described |= _sensor(album, sensor, each.name, topic, "place", icon=icon)
+        described |= _sensor(album, sensor, each.name, topic, "location", icon=icon)
         described |= _sensor(
             album, f"{sensor}_seen", f"{each.name} last seen", topic, "seen_at", device_class="timestamp"
         )

@@ -98,7 +98,7 @@ class MqttDelivery(Delivery):
         self._connected = threading.Event()
         self._problem = "cannot be reached"
         self._published: dict[str, bytes] = {}  # the retained messages of this connection
-        self._wanted = frozenset[str]()  # their topics
+        self._current_topics = frozenset[str]()  # their topics
         self._retained = set[str]()  # topics about individuals that have a message at the broker
         self._client = self._make_client()
 
@@ -139,10 +139,10 @@ class MqttDelivery(Delivery):
 
     def finish_batch(self, gallery: Gallery) -> str | None:
         """Publish who was last seen as far as it has changed, and delete what is about nobody any more."""
-        wanted = home_assistant.messages(self._album, *home_assistant.last_sightings(gallery, self._folders))
-        self._wanted, published = frozenset(wanted), self._published
-        deleted = dict.fromkeys(self._retained.copy() - wanted.keys(), b"")
-        for topic, content in (wanted | deleted).items():
+        messages = home_assistant.messages(self._album, *home_assistant.last_sightings(gallery, self._folders))
+        self._current_topics, published = frozenset(messages), self._published
+        deleted = dict.fromkeys(self._retained.copy() - messages.keys(), b"")
+        for topic, content in (messages | deleted).items():
             if published.get(topic) != content:
                 if (problem := self._publish(topic, content, retain=True)) is not None:
                     return problem
@@ -179,7 +179,7 @@ class MqttDelivery(Delivery):
     def _on_retained(self, _client: Any, _data: Any, message: Any) -> None:
         if message.payload:
             self._retained.add(message.topic)
-            if message.topic not in self._wanted:  # of an individual that was forgotten or merged
+            if message.topic not in self._current_topics:  # of an individual that was forgotten or merged
                 self._wake.set()
 
     def _on_snapshot(self, _client: Any, _data: Any, message: Any) -> None:
