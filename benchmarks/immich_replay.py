@@ -5,12 +5,13 @@
 Albums are the collections cats23 and dogs29, LFW's DevTest, and all of them as one album. Each photo is posted as
 Immich posts it, and `ImmichDouble` stores and groups the faces by the published rules of Immich: its distance, minimum
 of faces and nightly run. An individual is recognized if a person has more than half of its photos, and most of that
-person's faces are its. Faces beside the individual in a photo count as strangers.
+person's faces are its. Faces beside the individual in a photo count as strangers. At last two individuals at a time.
 """
 
 import argparse
 import hashlib
 import json
+import random
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -30,6 +31,7 @@ from familiar.web.immich import ImmichSettings, make_immich_app
 
 MIN_FACES, MAX_DISTANCE, MIN_SCORE = 3, 0.5, 0.7  # Immich's defaults
 ALBUMS = ("cats23", "dogs29", "lfw")
+PAIRS = 100
 MACHINE_LEARNING, EXIF = "machine-learning", "exif"  # Immich's sources of faces
 SAME_FACE = 0.5  # intersection over union
 Ask = Callable[[bytes], Mapping[str, Any]]
@@ -239,7 +241,8 @@ def main() -> None:
     parser.add_argument("photos_folder", type=Path, metavar="PHOTOS")
     parser.add_argument("--models", nargs="+", default=["person-mobile", "pet-nano"])
     parser.add_argument("--albums", nargs="+", default=[*ALBUMS, "all"])
-    parser.add_argument("--distances", nargs="+", type=float, default=[0.5, 0.4, 0.3, 0.25, 0.2, 0.15])
+    parser.add_argument("--pairs", nargs="+", default=["cats23", "dogs29"])
+    parser.add_argument("--distances", nargs="+", type=float, default=[0.5, 0.4, 0.35, 0.3, 0.25, 0.2])
     parser.add_argument("--cache", type=Path, help="folder of answers to keep")
     options = parser.parse_args()
     stored = {name: read_album(options.photos_folder, name) for name in ALBUMS}
@@ -248,20 +251,32 @@ def main() -> None:
         print("| album | photos | with a face | distance | recognized | people | of one individual | F |")
         print("|---|--:|--:|--:|--:|--:|--:|---|")
         for name in options.albums:
-            album = albums[name]
             for distance in options.distances:
-                immich = ImmichDouble(ask, distance, photos={photo: content for photo, (_, content) in album.items()})
-                immich.detect("missing")
-                immich.recognize("missing")
-                immich.recognize("missing")  # at night
-                result = judge(immich, {photo: individual for photo, (individual, _) in album.items()})
+                immich, result = replay(albums[name], ask, distance)
                 with_face = len({face.photo for face in immich.faces})
                 print(
-                    f"| {name} | {len(album):,} | {with_face:,} | {distance:g} | "
+                    f"| {name} | {len(albums[name]):,} | {with_face:,} | {distance:g} | "
                     f"{result.recognized} of {result.individuals} | {result.people} | {result.pure} | "
                     f"{result.f[0]:.3f} / {result.f[1]:.3f} |",
                     flush=True,
                 )
+        for name in options.pairs:
+            individuals = sorted({individual for individual, _ in albums[name].values()})
+            rng = random.Random(0)
+            pairs = [rng.sample(individuals, 2) for _ in range(PAIRS)]
+            for distance in options.distances:
+                drawn = ({photo: each for photo, each in albums[name].items() if each[0] in pair} for pair in pairs)
+                both = sum(replay(album, ask, distance)[1].recognized == 2 for album in drawn)
+                print(f"two of {name}, distance {distance:g}: both recognized in {both} of {PAIRS}", flush=True)
+
+
+def replay(album: Mapping[str, tuple[str, bytes]], ask: Ask, distance: float) -> tuple[ImmichDouble, Outcome]:
+    """Let Immich search an album's photos, and group the faces by day and at night."""
+    immich = ImmichDouble(ask, distance, photos={photo: content for photo, (_, content) in album.items()})
+    immich.detect("missing")
+    immich.recognize("missing")
+    immich.recognize("missing")
+    return immich, judge(immich, {photo: individual for photo, (individual, _) in album.items()})
 
 
 if __name__ == "__main__":
