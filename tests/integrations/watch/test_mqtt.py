@@ -142,6 +142,13 @@ def test_snapshots_of_frigate_are_enrolled_under_their_camera(
     assert watched.reported() == [("enrolled", f"cat_flap/{saved.name}")]
     assert listener.document(f"{BASE}/last_seen")["location"] == "cat_flap"
     watched.watch.finish()
+    listener.messages.clear()
+    watched.restart()
+    watched.watch._deliveries[0].start()
+    wait_until(lambda: listener.state.get(f"{BASE}/last_seen"))
+    watched.watch.finish()
+    wait_until(lambda: listener.state[f"{BASE}/available"] == b"offline")
+    assert [topic for topic, _ in listener.messages].count(f"{BASE}/last_seen") == 1, "nothing is sent twice"
 
 
 def test_a_killed_watch_becomes_unavailable(tmp_path: Path, mean_color_bundle: Path, port: int, listener: Listener):

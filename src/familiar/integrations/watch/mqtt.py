@@ -139,8 +139,10 @@ class MqttDelivery(Delivery):
 
     def finish_batch(self, gallery: Gallery) -> str | None:
         """Publish who was last seen as far as it has changed, and delete what is about nobody any more."""
+        if not self._connected.wait(_CONNECT_SECONDS):
+            return self._problem
         messages = home_assistant.messages(self._album, *home_assistant.last_sightings(gallery, self._folders))
-        self._current_topics, published = frozenset(messages), self._published
+        self._current_topics, published = frozenset(messages), self._published  # of this connection
         deleted = dict.fromkeys(self._retained.copy() - messages.keys(), b"")
         for topic, content in (messages | deleted).items():
             if published.get(topic) != content:
