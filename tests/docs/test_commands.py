@@ -38,13 +38,14 @@ PAGES = {  # page: how many of its commands are run
     "docs/explanation/nano.md": 4,
     "docs/explanation/people.md": 3,
     "docs/how-to/back-up-an-album.md": 6,
+    "docs/how-to/cat-flap.md": 4,
     "docs/how-to/choose-a-model.md": 10,
     "docs/how-to/coming-from-other-libraries.md": 4,
     "docs/how-to/deploy.md": 1,
     "docs/how-to/embed-on-several-machines.md": 4,
     "docs/how-to/evaluate-honestly.md": 3,
     "docs/how-to/find-a-lost-pet.md": 11,
-    "docs/how-to/immich.md": 1,
+    "docs/how-to/immich.md": 5,
     "docs/how-to/my-first-album.md": 6,
     "docs/how-to/names-in-photos.md": 8,
     "docs/how-to/search-with-milvus.md": 5,
@@ -137,6 +138,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, runs: Path) -> Path:
     (tmp_path / "Pictures").mkdir()
     (tmp_path / "album-token.txt").write_text("a token of enough characters\n")
     (tmp_path / "secret.txt").write_text("of a webhook, in hex\n")
+    (tmp_path / "mqtt.txt").write_text("ada:secret\n")
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.chdir(tmp_path)
     (tmp_path / "my_photos.py").write_text("def sharpen(rgb, generator):\n    return rgb")

@@ -61,6 +61,9 @@ def test_reports_json_lines_until_it_is_stopped(
         (["{photos}", "--webhook-secret-file", "{photos}/none"], 2, "No such file"),
         (["{photos}", "--webhook-secret-file", "{photos}/short"], 2, "at least 16 bytes"),
         (["{photos}", "--poll", "0"], 2, "--poll"),
+        (["{photos}", "--mqtt", "http://ha"], 1, "--mqtt"),
+        (["{photos}", "--mqtt", "ha", "--mqtt-login", "{photos}/short"], 1, "USER:PASSWORD"),
+        (["{photos}", "--frigate", "{photos}"], 2, "need --mqtt"),
     ],
 )
 def test_wrong_usage_is_refused_before_the_gallery_is_created(

@@ -7,7 +7,8 @@ import pytest
 
 from familiar.core.errors import FamiliarError
 from familiar.integrations.watch import outbox, webhooks
-from familiar.integrations.watch.webhooks import Webhook, check_url, destination_of
+from familiar.integrations.watch.delivery import destination_of
+from familiar.integrations.watch.webhooks import Webhook, check_url
 from support.watched_folder import WatchedFolder
 from support.webhook_receiver import Receiver, running_receiver
 

@@ -18,6 +18,7 @@ from familiar.core.plural import pluralize
 from familiar.core.terminal_text import one_line, printable
 
 if TYPE_CHECKING:  # --help imports nothing heavy
+    from familiar.integrations.watch.mqtt import Broker
     from familiar.integrations.watch.outbox import Event
     from familiar.integrations.watch.watch import FolderWatch
 
@@ -56,6 +57,17 @@ _MIN_SECRET_BYTES = 16
     help="Sign what is posted with the secret in this file (HMAC-SHA256, header X-Familiar-Signature-256).",
 )
 @click.option(
+    "--mqtt", metavar="HOST", help="Publish each event, and for Home Assistant who was last seen, at this broker."
+)
+@click.option("--mqtt-login", "login_file", type=FILE, help="With --mqtt: a file with the line USER:PASSWORD.")
+@click.option(
+    "--frigate",
+    "snapshots",
+    type=FILE,
+    metavar="FOLDER",
+    help="With --mqtt: save the snapshots that Frigate publishes there in this folder, and watch it.",
+)
+@click.option(
     "--json", "as_json", is_flag=True, help="Print JSON lines on stdout, also on a terminal. [default elsewhere]"
 )
 def watch(
@@ -72,6 +84,9 @@ def watch(
     poll_seconds: float | None,
     webhooks: tuple[str, ...],
     secret_file: Path | None,
+    mqtt: str | None,
+    login_file: Path | None,
+    snapshots: Path | None,
     as_json: bool,
 ) -> None:
     """Watch folders, and report who is in new photos.
@@ -90,9 +105,11 @@ def watch(
     for folder in folders:
         if folder.is_file():
             raise click.BadParameter(f"{folder} is a file: give its folder", param_hint="PHOTOS")
-    settings = WatchSettings(
-        settle_seconds, poll_seconds, tta, species, tuple(map(check_url, webhooks)), _read_secret(secret_file), exclude
-    )
+    broker = _read_broker(mqtt, login_file)
+    if broker is None and (login_file or snapshots):
+        raise click.UsageError("--mqtt-login and --frigate need --mqtt")
+    urls, secret = tuple(map(check_url, webhooks)), _read_secret(secret_file)
+    settings = WatchSettings(settle_seconds, poll_seconds, tta, species, urls, secret, exclude, broker, snapshots)
     with open_or_create(gallery, models, detector, detector_model, providers) as opened, watch_lock(gallery):
         opened.check_model(opened.embedder, to_compare=False)
         face_detector = opened.detector(detector, detector_model)
@@ -109,18 +126,29 @@ def watch(
             watching.run()
 
 
-def _read_secret(path: Path | None) -> bytes | None:
-    if path is None:
-        return None
+def _read_file(path: Path | None, option: str) -> bytes | None:
+    """Return the content of a small file without the space around it; None: there is no file."""
     try:
-        secret = path.read_bytes().strip()
+        return None if path is None else path.read_bytes().strip()
     except OSError as error:
-        raise click.BadParameter(f"{path}: {error.strerror}", param_hint="--webhook-secret-file") from error
-    if len(secret) < _MIN_SECRET_BYTES:
+        raise click.BadParameter(f"{path}: {error.strerror}", param_hint=option) from error
+
+
+def _read_secret(path: Path | None) -> bytes | None:
+    secret = _read_file(path, "--webhook-secret-file")
+    if secret is not None and len(secret) < _MIN_SECRET_BYTES:
         raise click.BadParameter(
             f"{path}: a secret needs at least {_MIN_SECRET_BYTES} bytes", param_hint="--webhook-secret-file"
         )
     return secret
+
+
+def _read_broker(address: str | None, login_file: Path | None) -> "Broker | None":
+    from familiar.integrations.watch.mqtt import parse_broker
+
+    login = _read_file(login_file, "--mqtt-login")
+    text = None if login is None else login.decode("utf-8", "replace")
+    return None if address is None else parse_broker(address, text)
 
 
 @contextlib.contextmanager

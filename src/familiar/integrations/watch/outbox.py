@@ -15,7 +15,7 @@ from familiar.gallery import EnrolledBatch, Gallery, Note, WrittenPhoto
 
 Event = dict[str, Any]
 
-MAX_EVENTS = 100_000  # kept for a webhook that does not answer, some 50 MB
+MAX_EVENTS = 100_000  # kept for a receiver that does not answer, some 50 MB
 EVENTS, MISSING, STATE = "watch events", "watch missing", "watch state"  # topics of notes
 _SHOW_FACES = ("enrolled", "edited")
 _BATCH = 20  # events between two writes: a killed watch delivers as many again at most

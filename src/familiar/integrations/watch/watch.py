@@ -22,10 +22,12 @@ from familiar.core.plural import pluralize
 from familiar.gallery import EnrolledBatch, PhotoRow
 from familiar.integrations.watch import outbox
 from familiar.integrations.watch.comparison import Comparison, Memory, compare
+from familiar.integrations.watch.delivery import Delivery
 from familiar.integrations.watch.disk import Disk
+from familiar.integrations.watch.mqtt import Broker, MqttDelivery
 from familiar.integrations.watch.notices import ChangeNotices
 from familiar.integrations.watch.outbox import Event
-from familiar.integrations.watch.webhooks import Webhook, destination_of
+from familiar.integrations.watch.webhooks import Webhook
 from familiar.photos import describe_counts
 
 POLL_SECONDS = 10.0  # between two searches of the folders where the system gives no notices
@@ -34,7 +36,7 @@ _BUSY_RETRY_SECONDS = 1.0  # in addition to the ten seconds of each try
 _MIN_PART = 200  # photos that are enrolled before their faces are clustered
 _PART_SHARE = 5  # a fifth of the gallery's photos: clustering a large gallery takes longer
 _INDEX_IDLE_SECONDS = 10.0  # without a new photo, before the index of a large gallery is built again
-_STOP_SECONDS = 5.0  # for webhooks, at the end
+_STOP_SECONDS = 5.0  # for receivers, at the end
 STDOUT = "stdout"  # the caller, as a destination of events
 LOCK_FILE = "watch.lock"  # in the gallery's folder
 
@@ -50,8 +52,10 @@ class WatchSettings:
         flip: as in `Embedder.embed`.
         species: stored with each new face; None: what the detector says.
         webhooks: URLs that all events are delivered to.
-        secret: signs what is delivered.
+        secret: signs what is posted there.
         exclude: patterns of files and folders to leave out, as for `find_photos`.
+        broker: of MQTT, that all events and last sightings are published at; None: at none.
+        snapshots: folder for the snapshots that Frigate publishes there, watched too; None: they are not taken.
     """
 
     settle_seconds: float = 2.0
@@ -61,6 +65,8 @@ class WatchSettings:
     webhooks: tuple[str, ...] = ()
     secret: bytes | None = None
     exclude: tuple[str, ...] = ()
+    broker: Broker | None = None
+    snapshots: Path | None = None
 
 
 def watch_lock(folder: Path) -> AbstractContextManager[None]:
@@ -112,8 +118,12 @@ class FolderWatch:
         self._gallery, self._detector, self._settings = gallery, detector, settings
         self._on_event, self._on_note, self._clock = on_event, on_note, clock
         self._stopping = threading.Event()
+        snapshots = None if settings.snapshots is None else absolute_path(settings.snapshots)
+        watched = dict.fromkeys(map(absolute_path, folders))
+        if snapshots is not None and not any(snapshots.is_relative_to(folder) for folder in watched):
+            watched[snapshots] = None
         self._disk = Disk(
-            tuple(map(absolute_path, folders)),
+            tuple(watched),
             (absolute_path(gallery.folder), real_path(gallery.folder)),
             settings.exclude,
         )
@@ -125,8 +135,10 @@ class FolderWatch:
         self._next_scan = clock()
         self._notices: ChangeNotices | None = None
         self._is_started = self._is_busy = False
-        self._urls = tuple(dict.fromkeys(settings.webhooks))
-        self._webhooks = [Webhook(gallery, url, settings.secret, on_note) for url in self._urls]
+        urls = dict.fromkeys(settings.webhooks)
+        self._deliveries: list[Delivery] = [Webhook(gallery, url, settings.secret, on_note) for url in urls]
+        if settings.broker is not None:
+            self._deliveries.append(MqttDelivery(gallery, settings.broker, self._disk.folders, snapshots, on_note))
 
     def stop(self) -> None:
         """Let `run` return after the current batch. May be called in a signal handler, and by other threads."""
@@ -142,8 +154,8 @@ class FolderWatch:
         """
         if self._settings.poll_seconds is None:
             self._notices = ChangeNotices(self._disk.folders, self._stopping)
-        for webhook in self._webhooks:
-            webhook.start()
+        for delivery in self._deliveries:
+            delivery.start()
         while not self._stopping.is_set():
             self._wait(self.step())
         self.finish()
@@ -163,7 +175,7 @@ class FolderWatch:
             )
 
     def finish(self) -> None:
-        """Report that the watch ends, and give the webhooks a few seconds."""
+        """Report that the watch ends, and give the receivers a few seconds."""
         try:
             outbox.add_event(self._gallery, "stopped")
             self._report()
@@ -171,8 +183,8 @@ class FolderWatch:
             self._on_note(f"{self._gallery.folder}: another process writes to it; the end of the watch is not noted")
         finally:
             deadline = time.monotonic() + _STOP_SECONDS
-            for webhook in self._webhooks:
-                webhook.stop(max(0.0, deadline - time.monotonic()))
+            for delivery in self._deliveries:
+                delivery.stop(max(0.0, deadline - time.monotonic()))
 
     def step(self) -> float:
         """Do what is to be done now: enroll what is ready, note what is missing or returned, cluster, report.
@@ -194,7 +206,8 @@ class FolderWatch:
 
     def _update(self) -> float:
         if not self._is_started:  # the report tells, too, what an earlier watch has not reported
-            outbox.start_delivery(self._gallery, [STDOUT, *map(destination_of, self._urls)], self._disk.folders)
+            destinations = [STDOUT, *(delivery.destination for delivery in self._deliveries)]
+            outbox.start_delivery(self._gallery, destinations, self._disk.folders)
             self._is_started = True
         self._update_disk()
         comparison = self._compare()
@@ -316,11 +329,11 @@ class FolderWatch:
     def _report(self) -> None:
         """Complete the events that wait for clustering, and hand all on."""
         outbox.complete_events(self._gallery)
-        for webhook in self._webhooks:  # first: who reads stdout may be slow, or gone
-            webhook.wake()
+        for delivery in self._deliveries:  # first: who reads stdout may be slow, or gone
+            delivery.wake()
         outbox.deliver(self._gallery, STDOUT, self._on_event)
         if count := outbox.delete_oldest(self._gallery):
-            self._on_note(f"{pluralize(count, 'event')} dropped: a webhook has not answered for too long")
+            self._on_note(f"{pluralize(count, 'event')} dropped: a receiver has not answered for too long")
 
     def _update_index(self) -> None:
         """Build or write the search index when no photo has come for a while: it may take minutes."""

@@ -1,28 +1,18 @@
-"""Deliver the events of a watch to URLs: in their order, at least once, while enrollment goes on."""
+"""Deliver the events of a watch to URLs."""
 
 import hashlib
 import hmac
 import http.client
-import threading
 import urllib.request
 from collections.abc import Callable
 from urllib.parse import urlsplit
 
 from familiar import FamiliarError, Gallery, __version__
-from familiar.core.errors import GalleryBusy
-from familiar.integrations.watch import outbox
+from familiar.integrations.watch.delivery import TIMEOUT_SECONDS, Delivery
 from familiar.integrations.watch.outbox import Event, to_json_line
 
-TIMEOUT_SECONDS = 10.0  # without a byte from the receiver
-FIRST_RETRY_SECONDS = 1.0
-MAX_RETRY_SECONDS = 300.0
 SIGNATURE_HEADER = "X-Familiar-Signature-256"
 _RETRIED = (408, 425, 429)  # of the answers 400 to 499: the same request may succeed later
-
-
-def destination_of(url: str) -> str:
-    """Return by what a URL is recognized in the database, which must not contain it: it may be a secret."""
-    return hashlib.sha256(url.encode("utf-8", "surrogateescape")).hexdigest()
 
 
 def check_url(url: str) -> str:
@@ -60,72 +50,22 @@ def _make_opener() -> urllib.request.OpenerDirector:
     return opener
 
 
-class Webhook(threading.Thread):
-    """Delivers events to one URL, in a thread.
+class Webhook(Delivery):
+    """Posts events to one URL.
 
     Args:
-        gallery: whose events are delivered; the thread opens a connection of its own.
+        gallery: whose events are delivered.
         url: as `check_url` returned it.
         secret: signs each request; None: no signature.
         on_note: called in the thread with messages for the user, which do not contain the URL's path.
     """
 
     def __init__(self, gallery: Gallery, url: str, secret: bytes | None, on_note: Callable[[str], None]) -> None:
-        super().__init__(name="webhook", daemon=True)
-        self._gallery, self._url, self._secret, self._on_note = gallery, url, secret, on_note
-        self._destination = destination_of(url)
-        self._host = f"webhook {urlsplit(url).scheme}://{urlsplit(url).netloc}"
+        super().__init__(gallery, url, f"webhook {urlsplit(url).scheme}://{urlsplit(url).netloc}", on_note)
+        self._url, self._secret = url, secret
         self._opener = _make_opener()
-        self._wake = threading.Event()
-        self._is_stopping = False
-        self._retry_seconds = 0.0
 
-    def wake(self) -> None:
-        """Look for new events, unless the receiver does not answer at the moment."""
-        if not self._retry_seconds:
-            self._wake.set()
-
-    def stop(self, timeout_seconds: float) -> None:
-        """Try to deliver what is left once, and end the thread; what remains is delivered after the next start."""
-        self._is_stopping = True
-        self._wake.set()
-        self.join(timeout_seconds)
-
-    def run(self) -> None:
-        """Deliver events until `stop` is called."""
-        try:
-            with self._gallery.connect() as gallery:
-                is_last = False
-                while not is_last:
-                    self._wake.clear()
-                    is_last = self._is_stopping
-                    try:
-                        wait_seconds = None if self.deliver(gallery) else self._retry_seconds
-                    except GalleryBusy:
-                        wait_seconds = FIRST_RETRY_SECONDS
-                    if not is_last:
-                        self._wake.wait(wait_seconds)
-        except FamiliarError as error:  # the watch meets it, too
-            self._on_note(f"{self._host}: posts nothing more, because of this: {error}")
-
-    def deliver(self, gallery: Gallery) -> bool:
-        """Deliver the events that wait, in their order.
-
-        Args:
-            gallery: a connection for this thread.
-
-        Returns:
-            Whether the receiver took all of them, or refused them for good.
-        """
-        problem = outbox.deliver(gallery, self._destination, self._post)
-        if problem is None:
-            return True
-        if not self._retry_seconds:
-            self._on_note(f"{self._host}: {problem}; its events are kept and sent again until it takes them")
-        self._retry_seconds = min(MAX_RETRY_SECONDS, max(FIRST_RETRY_SECONDS, 2 * self._retry_seconds))
-        return False
-
-    def _post(self, event: Event) -> str | None:
+    def send(self, event: Event) -> str | None:
         """Post an event; return why it has to be posted again, or None."""
         body = to_json_line(event)
         headers = {
@@ -145,8 +85,5 @@ class Webhook(threading.Thread):
         if 300 <= status < 400 or status >= 500 or status in _RETRIED:
             return f"answers {status}"  # redirects are not followed
         if status >= 400:
-            self._on_note(f"{self._host}: refused event {event['id']} ({status}), which is dropped")
-        elif self._retry_seconds:
-            self._retry_seconds = 0.0
-            self._on_note(f"{self._host}: answers again")
+            self._on_note(f"{self._label}: refused event {event['id']} ({status}), which is dropped")
         return None
