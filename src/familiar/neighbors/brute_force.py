@@ -120,12 +120,12 @@ def rerank(
         )
     query = np.repeat(np.arange(len(queries)), rows.shape[1])
     similarity = _exact_similarities(vectors, rows.ravel(), unit_rows(queries), query)
-    best, _ = nearest_first(query, rows.ravel(), similarity, k)
+    best, _ = _nearest_first(query, rows.ravel(), similarity, k)
     shape = len(queries), min(k, rows.shape[1])
     return rows.ravel()[best].reshape(shape), similarity[best].reshape(shape)
 
 
-def high_products(
+def _high_products(
     products: Float32[np.ndarray, "q n"], k: int, floor: Float32[np.ndarray, " q"]
 ) -> tuple[Int64[np.ndarray, " m"], Int64[np.ndarray, " m"]]:
     """Select every product that may belong to the k highest cosines and is not below the query's floor.
@@ -156,7 +156,7 @@ def high_products(
     return query[hit], rows[hit, member]
 
 
-def nearest_first(
+def _nearest_first(
     query: Int64[np.ndarray, " m"], rows: Int64[np.ndarray, " m"], similarity: Float32[np.ndarray, " m"], k: int
 ) -> tuple[Int64[np.ndarray, " b"], Int64[np.ndarray, " b"]]:
     """Sort candidates by query, falling similarity and row, and drop all but the k best of each query.
@@ -196,12 +196,12 @@ def _search_batch(
     count = len(vectors) if searched is None else len(searched)
     for tile in blocks(count if k else 0, 1, _TILE_PRODUCTS // len(queries)):
         products = _products(vectors, searched, tile, queries)
-        near_query, near = high_products(products, k, floor - np.float32(_PRODUCT_TOLERANCE))
+        near_query, near = _high_products(products, k, floor - np.float32(_PRODUCT_TOLERANCE))
         near = near + tile.start if searched is None else searched[near + tile.start]
         near_similarity = _exact_similarities(vectors, near, exact_queries, near_query)
         query, rows = np.concatenate([query, near_query]), np.concatenate([rows, near])
         similarity = np.concatenate([similarity, near_similarity])
-        best, rank = nearest_first(query, rows, similarity, k)
+        best, rank = _nearest_first(query, rows, similarity, k)
         query, rows, similarity = query[best], rows[best], similarity[best]
         floor[query[rank == k - 1]] = similarity[rank == k - 1]
     return rows.reshape(len(queries), k), similarity.reshape(len(queries), k)
