@@ -18,7 +18,7 @@ import numpy as np
 
 from collection.vectors import LFW_DECAY, synthetic
 from familiar.core.vectors import prefix
-from familiar.neighbors.brute_force import search, search_prefix
+from familiar.neighbors.brute_force import rerank, search
 from familiar.neighbors.hnsw import INDEX_FILE, HnswIndex, Stamp
 
 K = 10
@@ -71,13 +71,15 @@ def _exact_searches(vectors: np.ndarray) -> dict[str, Callable[[np.ndarray], np.
     def bare(query: np.ndarray) -> None:
         vectors @ query[0]
 
+    def by_prefix(query: np.ndarray) -> np.ndarray:
+        candidates, _ = search(prefixes, queries=prefix(query, PREFIX), k=CANDIDATES)
+        return rerank(vectors, queries=query, rows=candidates, k=K)[0]
+
     return {
         "bare product, float32": bare,
         "exact, float32": lambda query: search(vectors, queries=query, k=K)[0],
         "exact, float16": lambda query: search(halves, queries=query, k=K)[0],
-        f"prefix {PREFIX}, {CANDIDATES} candidates": lambda query: search_prefix(
-            vectors, prefixes, query, K, CANDIDATES
-        )[0],
+        f"prefix {PREFIX}, {CANDIDATES} candidates": by_prefix,
     }
 
 

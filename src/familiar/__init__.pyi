@@ -67,6 +67,9 @@ from .gallery.store.external_index import (
 from .neighbors.clustering import (
     cluster,
 )
+from .neighbors.comparison import (
+    Comparison,
+)
 from .neighbors.large_album import (
     LargeAlbum,
 )
@@ -78,6 +81,7 @@ __all__ = [
     "Box",
     "Bundle",
     "CannotWrite",
+    "Comparison",
     "Crop",
     "Detector",
     "Embedder",

@@ -9,9 +9,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from familiar.core.blockwise import similarities, unit_rows
-from familiar.core.vectors import normalize, prefix
+from familiar.core.vectors import normalize
 from familiar.neighbors import brute_force
-from familiar.neighbors.brute_force import nearest_neighbors, rerank, search, search_prefix
+from familiar.neighbors.brute_force import nearest_neighbors, rerank, search
 
 
 def rows(count: int, dim: int = 5, seed: int = 0) -> np.ndarray:
@@ -47,16 +47,15 @@ def assert_same(actual: tuple[np.ndarray, np.ndarray], expected: tuple[np.ndarra
 def in_small_blocks():
     """Shrink all blocks, so that few rows cross every block boundary."""
     return mock.patch.multiple(
-        brute_force, _QUERY_BATCH=2, _TILE_PRODUCTS=60, _GROUP_ROWS=4, _CONVERTED_VALUES=64, _EXACT_ROWS=7
+        brute_force, _QUERY_BATCH=2, _TILE_PRODUCTS=60, _GROUP_ROWS=4, _COPIED_VALUES=64, _EXACT_ROWS=7
     )
 
 
-@pytest.mark.parametrize("block_rows", [None, 1, 7])
-def test_nearest_matches_full_sort(block_rows):
+def test_nearest_matches_full_sort():
     embeddings = rows(18)
     scores = similarities(unit_rows(embeddings), unit_rows(embeddings))
     np.fill_diagonal(scores, -2)
-    indices, similarity = nearest_neighbors(embeddings, 4, block_rows=block_rows)
+    indices, similarity = nearest_neighbors(embeddings, 4)
     np.testing.assert_array_equal(indices, np.argsort(-scores, axis=1)[:, :4])
     np.testing.assert_array_equal(similarity, -np.sort(-scores, axis=1)[:, :4])
     subset, _ = nearest_neighbors(embeddings, 4, queries=np.array([5, 2]))
@@ -64,9 +63,11 @@ def test_nearest_matches_full_sort(block_rows):
 
 
 def test_nearest_excludes_the_row_itself_among_duplicates():
-    indices, similarity = nearest_neighbors(np.tile(np.eye(1, 4, dtype=np.float32), (5, 1)), 4)
+    equal = np.tile(np.eye(1, 4, dtype=np.float32), (5, 1))
+    indices, similarity = nearest_neighbors(equal, 4)
     assert [sorted(row) for row in indices.tolist()] == [sorted({*range(5)} - {row}) for row in range(5)]
     assert (similarity == 1.0).all()
+    assert nearest_neighbors(equal, 1)[0].tolist() == [[1], [0], [0], [0], [0]]
 
 
 @pytest.mark.parametrize("k", [0, 18])
@@ -163,36 +164,6 @@ def test_rejects_k_of_zero():
         search(rows(3), queries=rows(1), k=0)
     with pytest.raises(ValueError, match="k must be at least 1"):
         rerank(rows(3), queries=rows(1), rows=np.array([[0]]), k=0)
-
-
-@given(
-    st.integers(0, 10**6),
-    st.integers(1, 4),
-    st.sampled_from([np.float32, np.float16]),
-    st.sampled_from([None, 0.05, 0.7]),
-)
-def test_prefix_search_of_all_candidates_equals_search(seed, length, dtype, share):
-    rng = np.random.default_rng(seed)
-    vectors, queries = rows(60, dim=4, seed=seed).astype(dtype), rows(3, dim=4, seed=seed + 1)
-    allowed = None if share is None else rng.random(60) < share
-    prefixes = prefix(vectors.astype(np.float32), length)
-    expected = search(vectors, queries=queries, k=5, allowed=allowed)
-    assert_same(search_prefix(vectors, prefixes, queries, 5, 60, allowed), expected)
-
-
-def test_prefix_search_ranks_candidates_by_full_vectors():
-    vectors = np.array([[0.6, 0.0, 0.8], [0.6, 0.1, -0.79], [0.0, 0.6, 0.8]], np.float32)
-    vectors = normalize(vectors)
-    query = normalize(np.array([[0.6, 0.1, 0.79]], np.float32))
-    hits, similarity = search_prefix(vectors, prefix(vectors, 2), query, 2, candidates=2)
-    assert hits.tolist() == [[0, 1]]  # by the prefix alone 1 is nearest, and 2 is far
-    np.testing.assert_allclose(similarity, query @ vectors[:2].T, atol=1e-6)
-    assert search(vectors, queries=query, k=2)[0].tolist() == [[0, 2]]
-
-
-def test_prefix_search_rejects_fewer_candidates_than_k():
-    with pytest.raises(ValueError, match="candidates"):
-        search_prefix(rows(5), prefix(rows(5), 2), rows(1), 4, candidates=3)
 
 
 def test_rerank_sorts_only_the_candidates():

@@ -1,5 +1,6 @@
 import math
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -101,7 +102,7 @@ def test_a_tail_that_falls_slowly_raises_the_threshold(monkeypatch: pytest.Monke
     rng = np.random.default_rng(1)
     breeds = normalize(rng.normal(size=(40, DIM)).astype(np.float32))[rng.integers(0, 40, 400)]
     rows = normalize(rng.exponential(size=(400, 1)).astype(np.float32) * breeds + draw_album(400, 1))
-    monkeypatch.setattr(comparison, "cluster", lambda rows, _: np.arange(len(rows)))
+    monkeypatch.setattr(comparison.Linkage, "clusters_at", lambda *_: [np.arange(400)])
     estimate = estimate_threshold(rows, len(rows))
     assert estimate is not None
     similarities = sorted(math.atanh(float(rows[i] @ rows[j])) for i in range(400) for j in range(i))
@@ -113,6 +114,19 @@ def test_a_tail_that_falls_slowly_raises_the_threshold(monkeypatch: pytest.Monke
     assert spreads > SPREADS_PER_LOG * math.log(400) + 0.5
     assert estimate.threshold == pytest.approx(math.tanh(median + spreads * spread), abs=1e-3)
     assert estimate.false_match_rate == pytest.approx(1 / 400, rel=1e-6), "of a face, one stranger"
+
+
+def test_measuring_an_album_searches_for_its_neighbors_once(monkeypatch: pytest.MonkeyPatch):
+    searched: list[np.ndarray] = []
+    nearest = clustering.nearest_rows
+
+    def record(rows: np.ndarray, *arguments: Any) -> Any:
+        searched.append(rows)
+        return nearest(rows, *arguments)
+
+    monkeypatch.setattr(clustering, "nearest_rows", record)
+    assert estimate_threshold(draw_album(30, 6), 180) is not None
+    assert len(searched) == 1
 
 
 def test_threshold_rises_with_the_number_of_faces_until_saturation():

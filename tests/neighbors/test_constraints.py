@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from familiar.core.vectors import normalize
-from familiar.neighbors.clustering import cluster, clusters_at
+from familiar.neighbors.clustering import cluster, clusters_at, distinct_items
 from familiar.neighbors.constraints import Constraints, no_constraints
 from support.clustering_reference import reference_clusters
 
@@ -156,8 +156,9 @@ def test_equal_rows_obey_constraints():
 
 def test_only_equal_rows_without_constraints_share_an_item():
     constraints = constrain([0, 0, 1, -1, -1, -1, 0], pairs=((5, 2), (1, 2)))
-    items = constraints.item_ids(np.zeros(7, np.int64))
+    rows, items = distinct_items(np.repeat(degrees(10), 7, axis=0), constraints)
     assert partition(items) == {frozenset({3, 4}), *(frozenset({row}) for row in (0, 1, 2, 5, 6))}
+    assert items[rows].tolist() == list(range(6))
 
 
 def test_locked_seeds_do_not_search_for_neighbors():

@@ -1,7 +1,8 @@
-"""Rows in groups: stored anywhere, in 16 bits or 32, and as many as a candidate's bits can number."""
+"""Rows in groups: in memory or in a file, in 16 bits or 32."""
+
+from unittest import mock
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -38,21 +39,35 @@ def test_rows_may_lie_in_a_file_of_16_bits(tmp_path):
     np.testing.assert_allclose(similarity[positions], expected_similarity, atol=2e-3)
 
 
-@pytest.mark.parametrize("rows", [2, 1 << 16, (1 << 24) + 1, 1 << 27])
-def test_similarities_are_right_to_a_millionth_for_any_number_of_rows(rows: int):
-    members = draw(40)
-    best = inverted_file._TopK(np.array([0, rows - 1]), 3, rows)
-    first = max(0, rows - 41)  # so that positions have as many bits as possible
-    nearby = members[: min(40, rows)]
-    best.add(np.array([0, 1], np.uint16), first, members[:2], nearby)
-    query, rank, position, similarity = best.compact()
-    exact = nearby @ members[:2].T
-    for index in range(len(query)):
-        assert abs(similarity[index] - exact[position[index] - first, query[index]]) < 1e-6
-        assert position[index] != (0, rows - 1)[query[index]]
-    assert rank.max() <= 2
+@given(st.integers(2, 60), st.integers(1, 9), st.integers(1, 70), st.integers(0, 1000))
+def test_search_of_all_groups_is_exact(count: int, groups: int, k: int, seed: int):
+    rows = draw(count, 3, seed)
+    grouped = InvertedFile.build(rows, groups)
+    queries = np.flatnonzero(np.random.default_rng(seed).random(count) < 0.5)
+    with mock.patch.object(inverted_file, "QUERY_BATCH", 4):
+        nearest, similarity = grouped.search(queries, k, nprobe=groups)
+    others = min(k, count - 1)
+    expected = -np.sort(-(grouped.rows[queries] @ grouped.rows.T), axis=1)[:, 1 : others + 1]
+    np.testing.assert_allclose(similarity[:, :others], expected, atol=1e-4)
+    np.testing.assert_allclose(
+        np.einsum("qd,qkd->qk", grouped.rows[queries], grouped.rows[nearest[:, :others]]), expected, atol=1e-4
+    )
+    assert (nearest[:, :others] != queries[:, None]).all()
+    assert (nearest[:, others:] == queries[:, None]).all()
+    assert (similarity[:, others:] == -2).all()
+
+
+def test_search_of_the_nearest_groups_finds_nearly_all():
+    rng = np.random.default_rng(0)
+    centers = draw(300, 64)
+    rows = normalize((np.repeat(centers, 10, axis=0) + 0.1 * rng.normal(size=(3000, 64))).astype(np.float32))
+    grouped = InvertedFile.build(rows, 200)
+    nearest, _ = grouped.search(np.arange(3000), 9, nprobe=10)
+    expected, _ = nearest_neighbors(grouped.rows, 9)
+    shared = [len(np.intersect1d(*pair)) for pair in zip(nearest, expected, strict=True)]
+    assert np.mean(shared) > 0.925 * 9
 
 
 def test_default_groups_are_in_range():
     assert (default_groups(0), default_groups(1), default_groups(10_000)) == (1, 4, 400)
-    assert default_groups(1 << 40) == inverted_file.MAX_GROUPS - 1
+    assert default_groups(1 << 40) == inverted_file.MAX_GROUPS

@@ -84,12 +84,6 @@ def test_processes_share_the_search(tmp_path: Path):
     np.testing.assert_array_equal(shared[1].cluster(), expected)
 
 
-def test_damaged_groups_are_made_again(tmp_path: Path):
-    expected = clusters_of(draw(), tmp_path)
-    (tmp_path / "groups.npz").write_bytes(b"half")
-    np.testing.assert_array_equal(clusters_of(draw(), tmp_path), expected)
-
-
 def test_parts_that_the_first_search_missed_are_joined_by_their_means(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(large_album, "NEIGHBORS", 1)
     rows = draw(5, 60)
@@ -103,5 +97,5 @@ def test_too_little_space_is_noticed_before_anything_is_written(tmp_path: Path, 
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(os, "posix_fallocate", refuse, raising=False)
-    with pytest.raises(CannotWrite, match=r"vectors\.npy\.draft: cannot be written \(No space left"):
+    with pytest.raises(CannotWrite, match=r"vectors\.npy: cannot be written \(No space left"):
         open_album(draw(), tmp_path)

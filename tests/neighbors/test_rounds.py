@@ -7,12 +7,11 @@ from hypothesis import strategies as st
 
 from familiar.core.vectors import normalize
 from familiar.metrics.clustering import contingency
-from familiar.neighbors.rounds import CannotLinks, Clusters, Pairs, Rounds, size_penalized_cosine
+from familiar.neighbors.rounds import CannotLinks, Clusters, Rounds, pair_keys, pair_sides, size_penalized_cosine
 
 
-def all_pairs(count: int) -> Pairs:
-    first, second = np.triu_indices(count, 1)
-    return Pairs.distinct(first.astype(np.int32), second.astype(np.int32))
+def all_pairs(count: int) -> np.ndarray:
+    return pair_keys(*np.triu_indices(count, 1))
 
 
 def draw(count: int, dim: int, seed: int) -> np.ndarray:
@@ -79,7 +78,7 @@ def test_rows_that_start_together_have_their_mean():
 
 def test_nothing_to_merge():
     clusters = Clusters.from_rows(np.eye(3, dtype=np.float32))
-    Rounds(clusters, Pairs.distinct(np.empty(0, np.int32), np.empty(0, np.int32))).merge_down_to(0.5)
+    Rounds(clusters, pair_keys(*np.empty((2, 0), np.int32))).merge_down_to(0.5)
     assert clusters.cluster().tolist() == [0, 1, 2]
 
 
@@ -97,7 +96,7 @@ def test_clusters_that_cannot_be_linked_follow_those_that_they_became_part_of():
 
     def mergeable(number: int) -> list[int]:
         others = np.array([each for each in range(6) if each != number and became[each] == each], np.int32)
-        pairs = Pairs(np.minimum(others, np.int32(number)), np.maximum(others, np.int32(number)))
+        pairs = pair_keys(others, np.full_like(others, number))
         return others[links.allow(pairs)].tolist()
 
     assert mergeable(2) == [0, 4, 5]
@@ -111,6 +110,6 @@ def test_clusters_that_cannot_be_linked_follow_those_that_they_became_part_of():
 @given(st.lists(st.tuples(st.integers(0, 2**31 - 1), st.integers(0, 2**31 - 1)), max_size=30))
 def test_pairs_are_ordered_and_distinct(pairs: list[tuple[int, int]]):
     columns = np.array(pairs, np.int32).reshape(-1, 2)
-    distinct = Pairs.distinct(columns[:, 0], columns[:, 1])
+    sides = pair_sides(pair_keys(columns[:, 0], columns[:, 1]))
     expected = sorted({(min(pair), max(pair)) for pair in pairs if pair[0] != pair[1]})
-    assert list(zip(distinct.first.tolist(), distinct.second.tolist(), strict=True)) == expected
+    assert list(zip(*(each.tolist() for each in sides), strict=True)) == expected

@@ -6,8 +6,11 @@ A bridge maps the vectors of one space to another; it is learned from photos tha
 from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Float32
+from jaxtyping import Float16, Float32, Float64
 from numpy.typing import NDArray
+
+Rows = Float16[np.ndarray, "_ d"] | Float32[np.ndarray, "_ d"] | Float64[np.ndarray, "_ d"]
+"""Vectors, one per row, in memory or mapped from a file."""
 
 UNIT_NORM_TOLERANCE = 1e-3  # float16 storage of a 128-d unit vector keeps its norm within 5e-4
 RIDGE_PENALTY = 0.25  # optimal if targets are predicted with a cosine of 0.9: (1 - 0.9^2) / 0.9^2

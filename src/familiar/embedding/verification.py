@@ -9,6 +9,7 @@ from familiar.core.types import Face
 from familiar.detection.detector import Detector
 from familiar.embedding.embedder import Embedder, as_embedder
 from familiar.embedding.species import FAMILY, Models
+from familiar.neighbors.comparison import Comparison
 from familiar.photos.photo_source import PhotoSource
 
 BEST_FACES = (None, None)
@@ -88,9 +89,10 @@ def verify_embeddings(
 
     Returns:
         The similarity, the probability that both show one individual, if both answers are equally likely beforehand,
-        and the decision at the balanced threshold. If the bundle was never calibrated, all but the similarity are None.
+        and the decision, at `Comparison.pair_threshold`. If the bundle was never calibrated, all but the similarity are
+        None.
     """
     similarity = float(min(max(first @ second, -1.0), 1.0))
-    threshold = calibration.balanced.similarity if calibration.fitted else None
+    threshold = Comparison(calibration, faces=2).pair_threshold if calibration.fitted else None
     same = None if threshold is None else similarity >= threshold
     return VerificationResult(similarity, calibration.probability(similarity), same, threshold)

@@ -14,14 +14,69 @@ from familiar.core.vectors import check_unit_rows, normalize
 from familiar.neighbors.brute_force import search
 from familiar.neighbors.constraints import Constraints, no_constraints
 from familiar.neighbors.inverted_file import InvertedFile, default_groups
-from familiar.neighbors.labels import distinct_row_ids, relabel_by_first_appearance
-from familiar.neighbors.rounds import CannotLinks, Clusters, Pairs, Rounds
+from familiar.neighbors.labels import relabel_by_first_appearance
+from familiar.neighbors.rounds import CannotLinks, Clusters, Rounds, pair_keys
 
 NEIGHBORS = 60
 LARGE_NEIGHBORS = 24  # from `LARGE_ROWS` rows on, where the others of 60 cost much and change next to nothing
 LARGE_ROWS = 20_000  # from here on sums are float32, and equal similarities no longer tie exactly
 MAX_EXACT_SIMILARITIES = 2_500_000_000  # 50,000 rows against each other; with more than this IVF is used
 THRESHOLDS = tuple(round(step / 50, 2) for step in range(2, 50))  # 0.04 to 0.98
+
+
+class Linkage:
+    """Rows whose nearest neighbors are known, to be clustered at any threshold.
+
+    Args:
+        embeddings: unit rows.
+        neighbors: as for `cluster`.
+        constraints: as for `cluster`.
+
+    Raises:
+        ValueError: as `cluster`, but for the threshold.
+    """
+
+    def __init__(
+        self,
+        embeddings: Float32[np.ndarray, "n d"],
+        neighbors: int | None = None,
+        constraints: Constraints | None = None,
+    ) -> None:
+        if neighbors is not None and neighbors < 1:
+            raise ValueError(f"the number of neighbors must be at least 1, got {neighbors}")
+        check_unit_rows(embeddings)  # or ValueError, before a NaN is sorted
+        constraints = no_constraints(len(embeddings)) if constraints is None else constraints
+        if len(constraints.seeds) != len(embeddings):
+            raise ValueError(f"the constraints are for {len(constraints.seeds)} rows, not for {len(embeddings)}")
+        row_of_item, self._item_of_row = distinct_items(embeddings, constraints)
+        items, seeds = normalize(embeddings[row_of_item]), constraints.seeds[row_of_item]
+        is_large = len(items) >= LARGE_ROWS
+        self._items = items if is_large else unit_rows(items)
+        numbers = np.where(seeds < 0, len(constraints.locked) + np.arange(len(seeds)), seeds)
+        labels, self._initial = np.unique(numbers, return_inverse=True)
+        self._locked = np.pad(constraints.locked, (0, len(seeds)))[labels]
+        self._cannot_link = self._initial[self._item_of_row[constraints.cannot_link]]
+        count = min(neighbors or (LARGE_NEIGHBORS if is_large else NEIGHBORS), len(items) - 1)
+        queries, nearest = nearest_rows(items, count, np.flatnonzero(~self._locked[self._initial]))
+        first, second = np.repeat(self._initial[queries], nearest.shape[1]), self._initial[nearest].reshape(-1)
+        self._pairs = pair_keys(first, second)
+
+    def clusters_at(self, thresholds: Sequence[float]) -> list[Int64[np.ndarray, " n"]]:
+        """Cluster at several thresholds, as `clusters_at`.
+
+        Args:
+            thresholds: each in [-1, 1], in any order.
+        """
+        for threshold in thresholds:
+            if not -1.0 <= threshold <= 1.0:
+                raise ValueError(f"the threshold must lie in [-1, 1], got {threshold}")
+        clusters = Clusters.from_rows(self._items, self._initial)
+        rounds = Rounds(clusters, self._pairs, CannotLinks(self._locked, self._cannot_link))
+        partitions: dict[float, Int64[np.ndarray, " n"]] = {}
+        for threshold in sorted(thresholds, reverse=True):
+            rounds.merge_down_to(threshold)
+            partitions[threshold] = relabel_by_first_appearance(clusters.cluster()[self._item_of_row])
+        return [partitions[threshold] for threshold in thresholds]
 
 
 def cluster(
@@ -80,39 +135,30 @@ def clusters_at(
     Raises:
         ValueError: as `cluster`.
     """
-    for threshold in thresholds:
-        if not -1.0 <= threshold <= 1.0:
-            raise ValueError(f"the threshold must lie in [-1, 1], got {threshold}")
-    if neighbors is not None and neighbors < 1:
-        raise ValueError(f"the number of neighbors must be at least 1, got {neighbors}")
-    check_unit_rows(embeddings)  # or ValueError, before a NaN is sorted
-    constraints = no_constraints(len(embeddings)) if constraints is None else constraints
-    if len(constraints.seeds) != len(embeddings):
-        raise ValueError(f"the constraints are for {len(constraints.seeds)} rows, not for {len(embeddings)}")
-    # Sorted and without duplicates, the items are the same for any order of the rows, to the last bit of every sum.
-    item_of_row = constraints.item_ids(distinct_row_ids(embeddings))
-    row_of_item = np.unique(item_of_row, return_index=True)[1]
-    large = len(row_of_item) >= LARGE_ROWS
-    items = normalize(embeddings[row_of_item])
-    seeds = constraints.seeds[row_of_item]
-    _, initial = np.unique(
-        np.where(seeds < 0, np.arange(len(seeds)) + len(constraints.locked), seeds), return_inverse=True
-    )
-    clusters = Clusters.from_rows(items if large else unit_rows(items), initial)
-    is_locked = seeds >= 0
-    is_locked[is_locked] = constraints.locked[seeds[is_locked]]
-    locked = np.zeros(len(clusters), np.bool_)
-    locked[initial[is_locked]] = True
-    cannot_link = CannotLinks(locked, initial[item_of_row[constraints.cannot_link]])
-    count = min(neighbors or (LARGE_NEIGHBORS if large else NEIGHBORS), len(items) - 1)
-    queries, nearest = nearest_rows(items, count, np.flatnonzero(~is_locked))
-    pairs = Pairs.distinct(np.repeat(initial[queries], nearest.shape[1]), initial[nearest].reshape(-1))
-    rounds = Rounds(clusters, pairs, cannot_link)
-    partitions: dict[float, Int64[np.ndarray, " n"]] = {}
-    for threshold in sorted(thresholds, reverse=True):
-        rounds.merge_down_to(threshold)
-        partitions[threshold] = relabel_by_first_appearance(clusters.cluster()[item_of_row])
-    return [partitions[threshold] for threshold in thresholds]
+    return Linkage(embeddings, neighbors, constraints).clusters_at(thresholds)
+
+
+def distinct_items(
+    embeddings: Float32[np.ndarray, "n d"], constraints: Constraints
+) -> tuple[Int64[np.ndarray, " i"], Int64[np.ndarray, " n"]]:
+    """Group the rows that are interchangeable into items: those of equal vectors without any constraint.
+
+    Items are sorted, so they are the same for any order of the rows, to the last bit of every sum.
+
+    Args:
+        embeddings: of finite numbers.
+        constraints: of the rows.
+
+    Returns:
+        A row of each item, and the item of each row.
+    """
+    number = np.zeros(len(embeddings), np.int32)
+    constrained = np.union1d(constraints.cannot_link, np.flatnonzero(constraints.seeds >= 0))
+    number[constrained] = constrained + 1
+    vectors = embeddings.astype(np.float32) + 0  # of -0, 0
+    keys = np.column_stack([vectors.view(np.int32), constraints.seeds.astype(np.int32), number])
+    _, row, item = np.unique(keys.view(f"V{4 * keys.shape[1]}"), return_index=True, return_inverse=True)
+    return row, item.reshape(-1)
 
 
 def nearest_rows(
@@ -133,7 +179,7 @@ def nearest_rows(
     if len(queries) * len(rows) <= MAX_EXACT_SIMILARITIES:
         return queries, search(rows, queries=rows[queries], k=k + 1)[0]  # itself among them
     inverted_file = InvertedFile.build(rows, default_groups(len(rows)))
-    positions = np.flatnonzero(np.isin(inverted_file.original, queries))  # of one group they search much the same ones
+    positions = np.flatnonzero(np.isin(inverted_file.original, queries))
     nearest, _ = inverted_file.search(positions, k)
     original = inverted_file.original.astype(np.int64)
     return original[positions], original[nearest]

@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Float, Float32, Float64, Int64
 
 from familiar.core.calibration import HIGH_PRECISION_FAR, Calibration
-from familiar.neighbors.clustering import cluster
+from familiar.neighbors.clustering import Linkage, cluster
 from familiar.neighbors.constraints import Constraints
 from familiar.neighbors.whitening import Whitening, evenly_spaced
 
@@ -122,6 +122,11 @@ class Comparison:
         if self.estimate is not None:
             return self.estimate.threshold
         return clustering_threshold(self.calibration, self.faces)
+
+    @property
+    def pair_threshold(self) -> float:
+        """Similarity in [-1, 1] from which two faces show the same individual, if nothing else is known of them."""
+        return self.calibration.balanced.similarity
 
     @property
     def uncertainty(self) -> float:
@@ -266,14 +271,17 @@ def estimate_threshold(whitened: Float32[np.ndarray, "k d"], faces: int) -> Albu
     width, count = TAIL_SPREADS[1] - TAIL_SPREADS[0], min(faces, SATURATION_FACES)
     spreads = lowest_spreads = SPREADS_PER_LOG * math.log(count)
     near = decay = 0.0
+    linkage = Linkage(whitened)
     for _ in range(_STEPS):
-        clusters = cluster(whitened, math.tanh(median + spreads * spread))
+        (clusters,) = linkage.clusters_at([math.tanh(median + spreads * spread)])
         across = transformed[clusters[first] != clusters[second]]
         near, far = (float((across >= limit).sum()) for limit in limits)
         ratio = (near + PRIOR_PAIRS) / (far + PRIOR_PAIRS * math.exp(-PRIOR_DECAY * width))
         decay = max(math.log(ratio) / width, MIN_DECAY)
         stranger_count = max(1.0, count * near / len(transformed))  # of a face, beyond two spreads
-        spreads = max(lowest_spreads, TAIL_SPREADS[0] + math.log(stranger_count) / decay)
+        previous, spreads = spreads, max(lowest_spreads, TAIL_SPREADS[0] + math.log(stranger_count) / decay)
+        if spreads == previous:
+            break
     lowest, threshold, highest = (
         math.tanh(median + spread * each)
         for each in (spreads - UNCERTAINTY_SPREADS, spreads, spreads + UNCERTAINTY_SPREADS)

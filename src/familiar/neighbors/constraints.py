@@ -5,8 +5,6 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Bool, Int64
 
-from familiar.neighbors.labels import dense_ranks
-
 
 @dataclass(frozen=True, eq=False)
 class Constraints:
@@ -49,20 +47,6 @@ class Constraints:
         position[rows] = np.arange(len(rows))
         pairs = position[self.cannot_link]
         return Constraints(self.seeds[rows], self.locked, pairs[(pairs >= 0).all(axis=1)])
-
-    def item_ids(self, vector_ids: Int64[np.ndarray, " n"]) -> Int64[np.ndarray, " n"]:
-        """Group the rows that are interchangeable into items: those of equal vectors without any constraint.
-
-        Args:
-            vector_ids: number of each row's vector among the distinct vectors.
-
-        Returns:
-            The item of each row. Items are numbered by their vectors; those of equal vectors by seed, then by row.
-        """
-        is_alone = np.zeros(len(vector_ids), np.int64)
-        constrained = np.union1d(self.cannot_link, np.flatnonzero(self.seeds >= 0))
-        is_alone[constrained] = constrained + 1
-        return dense_ranks(vector_ids, self.seeds, is_alone)
 
 
 def no_constraints(rows: int) -> Constraints:

@@ -1,32 +1,9 @@
-"""Integer labels for rows: ranks, distinct values and renumbering."""
+"""Integer labels for rows: distinct values, sums and renumbering."""
 
 import numpy as np
-from jaxtyping import Float, Float32, Int64
+from jaxtyping import Float, Int64
 
 _SUMMED_BY_RANK = 64  # the first rows of all labels at once, then the rest of each long one
-
-
-def dense_ranks(*keys: Int64[np.ndarray, " n"]) -> Int64[np.ndarray, " n"]:
-    """Rank rows by the first key, then by the second and so on; equal rows share a rank and ranks have no gaps."""
-    order = np.lexsort(keys[::-1])
-    differs = np.zeros(len(order), bool)
-    for key in keys:
-        differs[1:] |= key[order[1:]] != key[order[:-1]]
-    ranks = np.empty(len(order), np.int64)
-    ranks[order] = np.cumsum(differs)
-    return ranks
-
-
-def distinct_row_ids(embeddings: Float32[np.ndarray, "n d"]) -> Int64[np.ndarray, " n"]:
-    """Number each row's vector among the distinct ones, in sorted order.
-
-    Sorting by the first component alone is many times as fast as sorting whole rows, and few rows share it.
-    """
-    first = np.unique(embeddings[:, 0], return_inverse=True)[1]
-    tied = np.bincount(first)[first] > 1
-    rank_among_tied = np.zeros(len(first), np.int64)
-    rank_among_tied[tied] = np.unique(embeddings[tied], axis=0, return_inverse=True)[1].reshape(-1)
-    return dense_ranks(first, rank_among_tied)
 
 
 def sum_by_label(rows: Float[np.ndarray, "n d"], labels: Int64[np.ndarray, " n"]) -> Float[np.ndarray, "g d"]:

@@ -6,7 +6,6 @@ the clusters are searched for in the same way: there are fewer of them, and they
 parts of one individual that the first search missed are found.
 """
 
-import hashlib
 import io
 import os
 from collections.abc import Callable, Iterator
@@ -14,16 +13,16 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
-from jaxtyping import Float32, Int64
+from jaxtyping import Float32, Int64, UInt64
 
 from familiar.core.blockwise import blocks
 from familiar.core.calibration import Calibration
 from familiar.core.errors import CannotWrite
 from familiar.core.files import write_atomically
 from familiar.neighbors.comparison import MIN_QUALITY, Comparison
-from familiar.neighbors.inverted_file import QUERY_BATCH, InvertedFile, default_groups
+from familiar.neighbors.inverted_file import InvertedFile, default_groups
 from familiar.neighbors.labels import relabel_by_first_appearance
-from familiar.neighbors.rounds import Clusters, Pairs, Rounds, Rows
+from familiar.neighbors.rounds import Clusters, Rounds, distinct_keys, pair_keys
 from familiar.neighbors.whitening import evenly_spaced
 
 MAX_IN_MEMORY = 100_000
@@ -33,12 +32,11 @@ SAMPLE_ROWS = 20_000
 NEIGHBORS = 24
 MARGIN = 0.1
 """Pairs that are less similar than the threshold by more are forgotten."""
-BATCH_ROWS = 8 * QUERY_BATCH
+BATCH_ROWS = 1 << 19
 """Vectors whose neighbors are searched for at once, and stored in one file."""
 MAX_REPEATS, MIN_MERGED_SHARE = 3, 0.005
 """The means are searched for so often at most, and again only if so many of the clusters have merged."""
 _VECTORS, _GROUPED, _GROUPS = "vectors.npy", "grouped.npy", "groups.npz"
-_CHECKED_ROWS = 10_000
 
 
 class LargeAlbum:
@@ -60,7 +58,6 @@ class LargeAlbum:
 
     Raises:
         CannotWrite: the system refuses, as for lack of space.
-        ValueError: too many faces.
     """
 
     MIN_QUALITY: ClassVar[float] = MIN_QUALITY
@@ -80,10 +77,10 @@ class LargeAlbum:
         self.comparison = Comparison.measure(self._embeddings, calibration)
         self._batches: list[slice] = []
         if is_large:
-            if not (folder / _VECTORS).exists():
-                self._write_vectors(read, faces)
-            rows = np.load(folder / _VECTORS, mmap_mode="r")
-            self._groups = _open_groups(rows, folder) or self._group(rows)
+            if not (folder / _GROUPS).exists():
+                self._group(read, faces)
+            with np.load(folder / _GROUPS) as saved:
+                self._groups = InvertedFile(np.load(folder / _GROUPED, mmap_mode="r"), **saved)
             self._batches = list(blocks(faces, 1, BATCH_ROWS))
 
     def search(self, share: int = 0, shares: int = 1) -> bool:
@@ -130,44 +127,35 @@ class LargeAlbum:
         cluster[self._groups.original] = clusters.cluster()
         return relabel_by_first_appearance(cluster)
 
-    def _write_vectors(
+    def _group(
         self, read: Callable[[Int64[np.ndarray, " m"]], Iterator[Float32[np.ndarray, "p d"]]], faces: int
     ) -> None:
-        """Write the faces as they are compared."""
-        draft = self._folder / f"{_VECTORS}.draft"
-        vectors, start = _reserve_array(draft, (faces, self._embeddings.shape[1])), 0
+        """Write the faces as they are compared, and group after group."""
+        shape, start = (faces, self._embeddings.shape[1]), 0
+        vectors, grouped = (_reserve_array(self._folder / name, shape) for name in (_VECTORS, _GROUPED))
         for part in read(np.arange(faces)):
             vectors[start : start + len(part)] = self.comparison.apply(part)
             start += len(part)
-        vectors.flush()
-        draft.replace(self._folder / _VECTORS)
-
-    def _group(self, rows: Rows) -> InvertedFile:
-        for path in self._folder.glob("neighbors-*.npz"):  # of other groups
-            path.unlink()
         self._on_progress("grouping", 0, 1)
-        grouped = _reserve_array(self._folder / _GROUPED, rows.shape)
-        groups = InvertedFile.build(rows, default_groups(len(rows)), grouped)
+        groups = InvertedFile.build(vectors, default_groups(faces), grouped)
         grouped.flush()
-        arrays = {name: getattr(groups, name) for name in ("original", "starts", "centroids")}
-        _save(self._folder / _GROUPS, digest=np.frombuffer(_digest(rows), np.uint8), **arrays)
-        return groups
+        _save(self._folder / _GROUPS, original=groups.original, centroids=groups.centroids, starts=groups.starts)
 
     def _batch_path(self, number: int) -> Path:
         return self._folder / f"neighbors-{number:05d}.npz"
 
-    def _near_rows(self, floor: float) -> Pairs:
+    def _near_rows(self, floor: float) -> UInt64[np.ndarray, " p"]:
         """Read the pairs of neighbors that are similar enough."""
-        keys = [np.empty(0, np.uint64)]
+        pairs = [np.empty(0, np.uint64)]
         for number, batch in enumerate(self._batches):
             with np.load(self._batch_path(number)) as saved:
                 near = saved["similarity"] >= floor
                 query = np.nonzero(near)[0] + batch.start
-                keys.append(Pairs.distinct(query, saved["nearest"][near]).keys())
-        return Pairs.from_keys(np.concatenate(keys))
+                pairs.append(pair_keys(query, saved["nearest"][near]))
+        return distinct_keys(np.concatenate(pairs))
 
 
-def _near_means(clusters: Clusters, floor: float) -> Pairs:
+def _near_means(clusters: Clusters, floor: float) -> UInt64[np.ndarray, " p"]:
     """Search for pairs of clusters by their means."""
     existing = np.flatnonzero(clusters.sizes)
     means = clusters.directions[existing]
@@ -175,7 +163,7 @@ def _near_means(clusters: Clusters, floor: float) -> Pairs:
     nearest, similarity = groups.search(np.arange(len(existing)), NEIGHBORS)
     query, rank = np.nonzero(similarity >= floor)
     cluster = existing[groups.original]
-    return Pairs.distinct(cluster[query], cluster[nearest[query, rank]])
+    return pair_keys(cluster[query], cluster[nearest[query, rank]])
 
 
 def _reserve_array(path: Path, shape: tuple[int, ...]) -> np.memmap:
@@ -193,24 +181,6 @@ def _reserve_array(path: Path, shape: tuple[int, ...]) -> np.memmap:
     except OSError as error:
         raise CannotWrite(f"{path}: cannot be written ({error.strerror or error})") from error
     return array
-
-
-def _open_groups(rows: Rows, folder: Path) -> InvertedFile | None:
-    """Open the groups of the same rows; None: there are none."""
-    try:
-        with np.load(folder / _GROUPS) as saved:
-            if saved["digest"].tobytes() != _digest(rows):
-                return None
-            grouped = np.load(folder / _GROUPED, mmap_mode="r")
-            return InvertedFile(grouped, saved["original"], saved["centroids"], saved["starts"])
-    except (OSError, ValueError, KeyError):
-        return None
-
-
-def _digest(rows: Rows) -> bytes:
-    """Hash the number of rows and some of them."""
-    checked = rows[np.linspace(0, len(rows) - 1, min(len(rows), _CHECKED_ROWS)).astype(np.int64)]
-    return hashlib.sha256(repr(rows.shape).encode() + np.ascontiguousarray(checked).tobytes()).digest()
 
 
 def _save(path: Path, **arrays: Any) -> None:

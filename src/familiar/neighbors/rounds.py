@@ -9,12 +9,11 @@ most. Every step is one operation on whole columns, which may be maps of files.
 from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Bool, Float, Float16, Float32, Float64, Int, Int32, Int64, UInt64
+from jaxtyping import Bool, Float, Float32, Int, Int32, Int64, UInt64
 
 from familiar.core.blockwise import map_blocks
+from familiar.core.vectors import Rows
 from familiar.neighbors.labels import sum_by_label
-
-Rows = Float16[np.ndarray, "_ d"] | Float32[np.ndarray, "_ d"] | Float64[np.ndarray, "_ d"]
 
 STEP = 0.05
 """Pairs above 1 - .05 merge first, then those above 1 - .1 and so on: what is certain makes the means that decide."""
@@ -25,7 +24,6 @@ SATURATION_SIZE = 16
 """Size from which on the penalty no longer grows."""
 _COMPARED_PAIRS = 1 << 12
 _KEY_STEPS = (1 << 31) - 1  # quantization steps of a similarity from -1 to 1
-_LOW_BITS = np.uint64(0xFFFFFFFF)
 _HALF = np.uint64(32)
 
 
@@ -47,41 +45,27 @@ def size_penalized_cosine(cosine: Float[np.ndarray, " g"], smaller: Int[np.ndarr
     return (cosine - SIZE_PENALTY * doublings * np.maximum(cosine, 0.0) * (1.0 - cosine)).astype(cosine.dtype)
 
 
-@dataclass(frozen=True, eq=False)
-class Pairs:
-    """Pairs of different clusters, each once.
+def pair_keys(first: Int[np.ndarray, " p"], second: Int[np.ndarray, " p"]) -> UInt64[np.ndarray, " k"]:
+    """Return a number for each pair of different clusters, rising, each once: the lower cluster in the upper 32 bits.
 
-    Attributes:
-        first: has the lower number.
-        second: has the higher.
+    Args:
+        first: a cluster of each pair.
+        second: the other one.
     """
+    different = first != second
+    first, second = first[different].astype(np.uint64), second[different].astype(np.uint64)
+    return distinct_keys(np.minimum(first, second) << _HALF | np.maximum(first, second))
 
-    first: Int32[np.ndarray, " p"]
-    second: Int32[np.ndarray, " p"]
 
-    @staticmethod
-    def distinct(first: Int[np.ndarray, " p"], second: Int[np.ndarray, " p"]) -> "Pairs":
-        """Order pairs, and drop repeated ones and those of a cluster with itself."""
-        different = first != second
-        first, second = first[different].astype(np.int32), second[different].astype(np.int32)
-        return Pairs.from_keys(Pairs(np.minimum(first, second), np.maximum(first, second)).keys())
+def distinct_keys(keys: UInt64[np.ndarray, " k"]) -> UInt64[np.ndarray, " d"]:
+    """Return keys in rising order, each once. They are sorted in place."""
+    keys.sort()
+    return keys[np.concatenate([[True], keys[1:] != keys[:-1]])[: len(keys)]]
 
-    @staticmethod
-    def from_keys(keys: UInt64[np.ndarray, " k"]) -> "Pairs":
-        """Return the pairs that have some `keys`, each once. The keys are sorted in place."""
-        keys.sort()
-        keys = keys[np.concatenate([[True], keys[1:] != keys[:-1]])] if len(keys) else keys
-        return Pairs((keys >> _HALF).astype(np.int32), (keys & _LOW_BITS).astype(np.int32))
 
-    def keys(self) -> UInt64[np.ndarray, " p"]:
-        """Return a number for each pair."""
-        return self.first.astype(np.uint64) << _HALF | self.second.astype(np.uint64)
-
-    def __getitem__(self, chosen: Bool[np.ndarray, " p"]) -> "Pairs":
-        return Pairs(self.first[chosen], self.second[chosen])
-
-    def __add__(self, others: "Pairs") -> "Pairs":
-        return Pairs(np.concatenate([self.first, others.first]), np.concatenate([self.second, others.second]))
+def pair_sides(pairs: UInt64[np.ndarray, " p"]) -> tuple[Int32[np.ndarray, " p"], Int32[np.ndarray, " p"]]:
+    """Return the lower and the higher cluster of each pair."""
+    return (pairs >> _HALF).astype(np.int32), pairs.astype(np.int32)
 
 
 @dataclass(eq=False)
@@ -145,17 +129,15 @@ class Clusters:
         self.sizes[absorbed] = 0
         self.absorbed_by[absorbed] = survivors
 
-    def similarity(self, pairs: Pairs) -> Float32[np.ndarray, " p"]:
+    def similarity(self, pairs: UInt64[np.ndarray, " p"]) -> Float32[np.ndarray, " p"]:
         """Compare pairs of clusters. Rounded to float32, so that equal similarities tie exactly."""
-        similarity = np.empty(len(pairs.first), np.float32)
-        if not len(similarity):
-            return similarity
+        similarity = np.empty(len(pairs), np.float32)
 
         def compare(part: slice) -> None:
-            first, second = pairs.first[part], pairs.second[part]
-            left, right = (self.directions[each].astype(self.lengths.dtype, copy=False) for each in (first, second))
+            sides = pair_sides(pairs[part])
+            left, right = (self.directions[each].astype(self.lengths.dtype, copy=False) for each in sides)
             cosine = np.einsum("pd,pd->p", left, right)
-            smaller = np.minimum(self.sizes[first], self.sizes[second])
+            smaller = np.minimum(*(self.sizes[each] for each in sides))
             similarity[part] = np.clip(size_penalized_cosine(cosine, smaller), -1.0, 1.0)
 
         if len(similarity) <= _COMPARED_PAIRS:  # starting threads would take longer
@@ -178,18 +160,19 @@ class CannotLinks:
     """
 
     def __init__(self, locked: Bool[np.ndarray, " g"], pairs: Int[np.ndarray, "p 2"]) -> None:
-        self._locked = locked
-        self._pairs = Pairs.distinct(*pairs.T)
+        self._locked = locked.copy()
+        self._pairs = pair_keys(*pairs.T)
         self._is_linked = np.zeros(len(locked), np.bool_)
         self._is_linked[pairs] = True
 
-    def allow(self, pairs: Pairs) -> Bool[np.ndarray, " p"]:
+    def allow(self, pairs: UInt64[np.ndarray, " p"]) -> Bool[np.ndarray, " p"]:
         """Tell which pairs of clusters may merge."""
-        allowed = ~(self._locked[pairs.first] & self._locked[pairs.second])
-        doubtful = np.flatnonzero(self._is_linked[pairs.first] & self._is_linked[pairs.second])
-        if len(doubtful):
-            keys = Pairs(pairs.first[doubtful], pairs.second[doubtful]).keys()
-            allowed[doubtful[np.isin(keys, self._pairs.keys())]] = False
+        first, second = pair_sides(pairs)
+        allowed = ~(self._locked[first] & self._locked[second])
+        doubtful = np.flatnonzero(self._is_linked[first] & self._is_linked[second])
+        keys = pairs[doubtful]
+        linked = np.take(self._pairs, np.searchsorted(self._pairs, keys), mode="clip") == keys
+        allowed[doubtful[linked]] = False
         return allowed
 
     def merge(self, survivors: Int32[np.ndarray, " m"], absorbed: Int32[np.ndarray, " m"]) -> None:
@@ -200,7 +183,7 @@ class CannotLinks:
             self._is_linked[survivors] |= linked
             became = np.arange(len(self._locked), dtype=np.int32)
             became[absorbed] = survivors
-            self._pairs = Pairs.distinct(became[self._pairs.first], became[self._pairs.second])
+            self._pairs = pair_keys(*(became[each] for each in pair_sides(self._pairs)))
 
 
 class Rounds:
@@ -208,20 +191,23 @@ class Rounds:
 
     Args:
         clusters: changed in place.
-        pairs: of clusters that are compared; so are, once they have merged, those that they became part of.
+        pairs: keys of the clusters that are compared; so are, once they have merged, those that they became part of.
         cannot_link: changed in place; None: all may merge.
         floor: pairs that are less similar are forgotten.
     """
 
     def __init__(
-        self, clusters: Clusters, pairs: Pairs, cannot_link: CannotLinks | None = None, floor: float = -1.0
+        self,
+        clusters: Clusters,
+        pairs: UInt64[np.ndarray, " p"],
+        cannot_link: CannotLinks | None = None,
+        floor: float = -1.0,
     ) -> None:
         self._clusters, self._cannot_link, self._floor = clusters, cannot_link, floor
         self._has_changed = np.zeros(len(clusters.sizes), np.bool_)
-        self._merged: list[Int32[np.ndarray, " m"]] = []
-        self._pairs: Pairs
+        self._pairs: UInt64[np.ndarray, " p"]
         self._similarity: Float32[np.ndarray, " p"]
-        self._pairs, self._similarity = self._known(pairs, floor)
+        self._pairs, self._similarity = self._compare(pairs, floor)
         self._level = 1.0
 
     def merge_down_to(self, threshold: float) -> None:
@@ -234,48 +220,53 @@ class Rounds:
     def _merge_at(self, level: float) -> None:
         while (near := self._similarity >= level).any():
             pairs, similarity = self._pairs[near], self._similarity[near]
+            merged: list[Int32[np.ndarray, " _"]] = []
             while len(similarity):
                 survivors, absorbed = _nearest_to_each_other(pairs, similarity)
                 self._clusters.merge(survivors, absorbed)
                 if self._cannot_link is not None:
                     self._cannot_link.merge(survivors, absorbed)
-                changed = np.concatenate([survivors, absorbed])
-                self._has_changed[changed] = True
-                pairs, similarity = self._compare_again(pairs, similarity, level)
-                self._has_changed[changed] = False
-                self._merged.append(changed)
+                merged += [survivors, absorbed]
+                pairs, similarity = self._compare_again(pairs, similarity, level, merged[-2:])
             # Only now those that were less similar than the level: there are many.
-            self._has_changed[np.concatenate(self._merged)] = True
-            self._pairs, self._similarity = self._compare_again(self._pairs, self._similarity, self._floor)
-            self._has_changed[np.concatenate(self._merged)] = False
-            self._merged.clear()
+            self._pairs, self._similarity = self._compare_again(self._pairs, self._similarity, self._floor, merged)
 
     def _compare_again(
-        self, pairs: Pairs, similarity: Float32[np.ndarray, " p"], floor: float
-    ) -> tuple[Pairs, Float32[np.ndarray, " r"]]:
+        self,
+        pairs: UInt64[np.ndarray, " p"],
+        similarity: Float32[np.ndarray, " p"],
+        floor: float,
+        merged: list[Int32[np.ndarray, " _"]],
+    ) -> tuple[UInt64[np.ndarray, " r"], Float32[np.ndarray, " r"]]:
         """Replace pairs of clusters that have merged by those of what they became part of."""
-        changed = self._has_changed[pairs.first] | self._has_changed[pairs.second]
-        first, second = (self._clusters.existing(each[changed]) for each in (pairs.first, pairs.second))
-        compared, compared_similarity = self._known(Pairs.distinct(first, second), floor)
-        return pairs[~changed] + compared, np.concatenate([similarity[~changed], compared_similarity])
+        changed = np.concatenate(merged)
+        self._has_changed[changed] = True
+        sides = pair_sides(pairs)
+        again = self._has_changed[sides[0]] | self._has_changed[sides[1]]
+        self._has_changed[changed] = False
+        compared, compared_similarity = self._compare(
+            pair_keys(*(self._clusters.existing(each[again]) for each in sides)), floor
+        )
+        return np.concatenate([pairs[~again], compared]), np.concatenate([similarity[~again], compared_similarity])
 
-    def _known(self, pairs: Pairs, floor: float) -> tuple[Pairs, Float32[np.ndarray, " p"]]:
+    def _compare(
+        self, pairs: UInt64[np.ndarray, " p"], floor: float
+    ) -> tuple[UInt64[np.ndarray, " r"], Float32[np.ndarray, " r"]]:
         """Compare the pairs that may merge, and drop those that are not similar enough."""
         if self._cannot_link is not None:
             pairs = pairs[self._cannot_link.allow(pairs)]
         similarity = self._clusters.similarity(pairs)
-        known = similarity >= floor
-        return pairs[known], similarity[known]
+        return pairs[similarity >= floor], similarity[similarity >= floor]
 
 
 def _nearest_to_each_other(
-    pairs: Pairs, similarity: Float32[np.ndarray, " p"]
+    pairs: UInt64[np.ndarray, " p"], similarity: Float32[np.ndarray, " p"]
 ) -> tuple[Int32[np.ndarray, " m"], Int32[np.ndarray, " m"]]:
     """Return the pairs of clusters that are each other's most similar ones; of equal pairs the first counts."""
     # Similarity in the upper bits; below it the number of the pair, so that no two are equal.
     keys = ((similarity.astype(np.float64) + 1) / 2 * _KEY_STEPS).astype(np.uint64) << _HALF
     keys |= np.arange(len(keys), 0, -1, dtype=np.uint64)
-    clusters, index = np.unique(np.concatenate([pairs.first, pairs.second]), return_inverse=True)
+    clusters, index = np.unique(np.concatenate(pair_sides(pairs)), return_inverse=True)
     first, second = index.reshape(2, -1)
     best = np.zeros(len(clusters), np.uint64)
     np.maximum.at(best, first, keys)

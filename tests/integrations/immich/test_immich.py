@@ -18,10 +18,12 @@ from familiar.core.errors import FamiliarError
 from familiar.core.vectors import normalize
 from familiar.detection import faces
 from familiar.embedding.bundle import load_bundle
+from familiar.embedding.verification import verify_embeddings
 from familiar.integrations.immich.entries import ImmichError, parse_entries
 from familiar.integrations.immich.recognition import MIN_SCORE, immich_score
 from familiar.integrations.immich.service import parse_models
 from familiar.integrations.immich.vectors import STORED_NUMBERS, Block, make_blocks
+from familiar.neighbors import Comparison
 from familiar.web.immich import ImmichSettings, make_immich_app
 from support.color_album import draw_album
 from support.mean_color_bundle import CALIBRATED, write_mean_color_bundle
@@ -166,6 +168,17 @@ def test_shipped_models_for_people_and_pets_fit_together():
     assert people.end == pets.start < pets.end <= STORED_NUMBERS
     with pytest.raises(FamiliarError, match=r"pet-mobile.* 640 numbers do not fit .*pet-nano"):
         make_blocks([load_bundle("pet-mobile")])
+
+
+def test_threshold_is_that_of_a_pair_of_faces(monkeypatch: pytest.MonkeyPatch):
+    bundle = load_bundle("person-mobile")
+    expected = bundle.metadata.calibration.balanced.similarity
+    assert [block.threshold for block in make_blocks([bundle]).values()] == [expected]
+    monkeypatch.setattr(Comparison, "pair_threshold", 0.3)  # which `verify` asks too
+    assert [block.threshold for block in make_blocks([bundle]).values()] == [0.3]
+    faces = np.array([[1, 0], [0.31, math.sqrt(1 - 0.31**2)], [0.29, math.sqrt(1 - 0.29**2)]], np.float32)
+    decisions = [verify_embeddings(faces[0], each, bundle.metadata.calibration) for each in faces[1:]]
+    assert [decision.same for decision in decisions] == [True, False]
 
 
 @given(st.floats(0, 1), st.floats(0, 1))

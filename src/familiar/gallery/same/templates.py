@@ -1,6 +1,5 @@
 """Identity templates: the sum of each identity's embeddings, and the faces most similar to it."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -37,17 +36,12 @@ class Templates:
         return self.rows[self.starts[index] : self.starts[index + 1]]
 
 
-def compute_templates(
-    assignments: GalleryAssignments,
-    rows: Int64[np.ndarray, " k"],
-    vectors: Callable[[Int64[np.ndarray, " b"]], Float32[np.ndarray, "b d"]],
-) -> Templates:
+def compute_templates(assignments: GalleryAssignments, rows: Int64[np.ndarray, " k"]) -> Templates:
     """Compute the templates of the identities that have faces among `rows`.
 
     Args:
         assignments: of all faces.
         rows: rising rows of the faces that count; unassigned ones are ignored.
-        vectors: returns the embeddings of some of these faces.
     """
     assigned = rows[assignments.identity[rows] != UNASSIGNED]
     assigned = assigned[np.argsort(assignments.identity[assigned], kind="stable")]
@@ -55,7 +49,7 @@ def compute_templates(
     sums = np.zeros((len(numbers), assignments.faces.embeddings.shape[1]), np.float32)
     for block in blocks(len(assigned), 1, _BLOCK_ROWS):
         block_identities, first = np.unique(indices[block], return_index=True)
-        sums[block_identities] += np.add.reduceat(vectors(assigned[block]), first, axis=0)
+        sums[block_identities] += np.add.reduceat(assignments.faces.unit_rows(assigned[block]), first, axis=0)
     ends = np.append(starts, len(assigned)).astype(np.int64)
     return Templates(numbers, assigned, ends, indices, sums, np.linalg.norm(sums, axis=1))
 

@@ -3,7 +3,7 @@
 import numpy as np
 from jaxtyping import Bool, Float32, Int64
 
-from familiar.gallery.store.face_table import EmbeddingTable, Shortlist
+from familiar.gallery.store.face_table import EmbeddingTable
 from familiar.gallery.store.index_lock import index_lock
 from familiar.gallery.store.store import Store
 from familiar.neighbors.hnsw import HnswIndex, Stamp
@@ -34,29 +34,31 @@ def build_index(store: Store) -> None:
     store.purge_deleted()  # if faces were forgotten while it was saved, and that did not wait
 
 
-def nearest_in_index(store: Store, faces: EmbeddingTable, k: int) -> Shortlist | None:
-    """Return what chooses the faces nearest to a query by the index; None: there is none of these faces.
+def nearest_in_index(
+    store: Store,
+    faces: EmbeddingTable,
+    queries: Float32[np.ndarray, "1 d"],
+    k: int,
+    allowed: Bool[np.ndarray, " n"] | None,
+) -> Int64[np.ndarray, " rows"] | None:
+    """Find the faces that may be nearest to a query by the index; None: there is none, or it cannot tell.
 
     Args:
         store: the gallery.
         faces: all of them.
+        queries: the query, as faces are compared.
         k: number of faces that are wanted.
+        allowed: the rows that may be found; None: all.
     """
     index = open_index(store)
     if index is None:
         return None
-
-    def shortlist(
-        queries: Float32[np.ndarray, "1 d"], allowed: Bool[np.ndarray, " n"] | None
-    ) -> Int64[np.ndarray, " rows"] | None:
-        try:
-            rows = faces.rows_of(index.search(queries, k + INDEX_EXTRA)[0][0])
-        except KeyError:  # another process is erasing the index
-            return None
-        rows = rows if allowed is None else rows[allowed[rows]]
-        return rows if len(rows) >= k else None
-
-    return shortlist
+    try:
+        rows = faces.rows_of(index.search(queries, k + INDEX_EXTRA)[0][0])
+    except KeyError:  # another process is erasing the index
+        return None
+    rows = rows if allowed is None else rows[allowed[rows]]
+    return rows if len(rows) >= k else None
 
 
 def open_index(store: Store) -> HnswIndex | None:

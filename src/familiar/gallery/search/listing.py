@@ -162,7 +162,7 @@ def all_summaries(store: Store) -> dict[int, IdentitySummary]:
 def _summarize(store: Store) -> dict[int, IdentitySummary]:
     with store.read() as repository:
         assignments, numbers = load_assignments(store), repository.identities.numbers()
-    templates = compute_templates(assignments, np.arange(len(assignments.identity)), assignments.faces.unit_rows)
+    templates = compute_templates(assignments, np.arange(len(assignments.identity)))
     central = central_faces(assignments, templates, SUMMARY_FACES)
     confirmed = np.bincount(templates.indices[assignments.by_user[templates.rows]], minlength=len(central))
     faces = np.where(central == UNASSIGNED, UNASSIGNED, assignments.faces.ids[central])

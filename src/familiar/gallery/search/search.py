@@ -1,10 +1,9 @@
 """Search a gallery for the photos or identities most similar to a query, with open-set identification."""
 
 from dataclasses import replace
-from functools import partial
 
 import numpy as np
-from jaxtyping import Float32, Int64
+from jaxtyping import Bool, Float32, Int64
 
 from familiar.core.errors import FamiliarError
 from familiar.core.recognition_types import Hit, Match, VerificationResult
@@ -17,7 +16,7 @@ from familiar.gallery.same.templates import Templates, compute_templates
 from familiar.gallery.search.external_search import external_candidates
 from familiar.gallery.search.filters import NO_FILTER, Filter, filter_mask
 from familiar.gallery.search.folder_index import nearest_in_index
-from familiar.gallery.store.face_table import EmbeddingTable, Shortlist
+from familiar.gallery.store.face_table import EmbeddingTable
 from familiar.gallery.store.store import Store
 from familiar.neighbors import brute_force
 
@@ -54,18 +53,20 @@ def search_faces(
     """
     with store.read():  # one snapshot, whatever other processes write
         is_whole = prefix is None and len(query) == store.space.embedding_dim
-        faces = external_candidates(store, query, k, only) if is_whole else None
-        allowed = shortlist = None
-        if faces is None:
-            faces = store.faces_at(len(query))
-            if not only.empty:
-                allowed = filter_mask(store, faces, only)
-            if prefix is not None and prefix < len(query):
-                shortlist = _nearest_prefixes(store, faces, prefix, k)
-            elif is_whole and only.empty:
-                shortlist = nearest_in_index(store, faces, k)
-        rows, similarity = faces.nearest(query, k, allowed, shortlist)
-        return _hits(store, faces, rows, similarity)
+        indexed = external_candidates(store, query, k, only) if is_whole else None
+        faces = store.faces_at(len(query)) if indexed is None else indexed
+        mask = None if only.empty or indexed is not None else filter_mask(store, faces, only)
+        allowed, queries = faces.comparable(query, mask), faces.center_query(query)[None]
+        candidates = None
+        if prefix is not None and prefix < len(query):
+            candidates = _nearest_prefixes(store, faces, prefix, queries, k, allowed)
+        elif indexed is None and is_whole and only.empty:
+            candidates = nearest_in_index(store, faces, queries, k, allowed)
+        if candidates is None:
+            rows, similarity = brute_force.search(faces.embeddings, queries=queries, k=k, allowed=allowed)
+        else:
+            rows, similarity = brute_force.rerank(faces.embeddings, queries=queries, rows=candidates[None], k=k)
+        return _hits(store, faces, rows[0], similarity[0])
 
 
 def search_identities(
@@ -127,7 +128,7 @@ def _templates(store: Store, faces: EmbeddingTable, part: int, only: Filter) -> 
         mask = faces.parts == part
         if not only.empty:
             mask &= filter_mask(store, faces, only)
-        return compute_templates(replace(load_assignments(store), faces=faces), np.flatnonzero(mask), faces.unit_rows)
+        return compute_templates(replace(load_assignments(store), faces=faces), np.flatnonzero(mask))
 
     if not only.empty:
         return compute()
@@ -183,8 +184,15 @@ def verify_pair(
     return verify_embeddings(faces.center_query(first), faces.center_query(second), comparison.calibration)
 
 
-def _nearest_prefixes(store: Store, faces: EmbeddingTable, length: int, k: int) -> Shortlist:
-    """Return what chooses the faces whose first components are nearest to those of a query."""
+def _nearest_prefixes(
+    store: Store,
+    faces: EmbeddingTable,
+    length: int,
+    queries: Float32[np.ndarray, "1 d"],
+    k: int,
+    allowed: Bool[np.ndarray, " n"] | None,
+) -> Int64[np.ndarray, " rows"]:
+    """Find the faces whose first components are nearest to those of a query."""
     valid = store.space.prefixes
     if length not in valid:
         raise ValueError(f"the prefix length must be one of the model's ({', '.join(map(str, valid))}), got {length}")
@@ -192,8 +200,8 @@ def _nearest_prefixes(store: Store, faces: EmbeddingTable, length: int, k: int) 
         f"prefix {length}", faces.revision, lambda: embedding_prefix(faces.unit_rows(), length).astype(np.float16)
     )
     count = max(k, round(len(faces.ids) * CANDIDATE_SHARE))
-    nearest = partial(brute_force.search, prefixes, k=count)
-    return lambda queries, allowed: nearest(queries=embedding_prefix(queries, length), allowed=allowed)[0][0]
+    shortened = embedding_prefix(queries, length)
+    return brute_force.search(prefixes, queries=shortened, k=count, allowed=allowed)[0][0]
 
 
 def _hits(

@@ -1,11 +1,10 @@
 """All faces of a gallery as arrays."""
 
 import json
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
-from typing import TypeAlias
 
 import numpy as np
 from jaxtyping import Bool, Float, Float32, Int64
@@ -15,13 +14,7 @@ from familiar.core.vectors import prefix
 from familiar.gallery.store.connection import Connection, damaged
 from familiar.gallery.store.space import Space
 from familiar.gallery.store.stored_embeddings import decode
-from familiar.neighbors import brute_force
 from familiar.neighbors.centering import Centering
-
-Shortlist: TypeAlias = Callable[
-    [Float32[np.ndarray, "1 d"], Bool[np.ndarray, " n"] | None], Int64[np.ndarray, " rows"] | None
-]
-"""Returns the rows that may be nearest to a centered query, of those that are allowed; None: it cannot tell."""
 
 _FETCH_BATCH = 20_000  # rows
 _SELECTED = "WHERE id IN (SELECT value FROM json_each(?))"
@@ -67,34 +60,22 @@ class EmbeddingTable:
         """Return the number of the part that a query is compared with."""
         return int(self.space.part_of(query[None])[0])
 
-    def nearest(
-        self,
-        query: Float32[np.ndarray, " d"],
-        k: int,
-        allowed: Bool[np.ndarray, " n"] | None = None,
-        shortlist: Shortlist | None = None,
-    ) -> tuple[Int64[np.ndarray, " hits"], Float32[np.ndarray, " hits"]]:
-        """Find the faces most similar to a query, of the same part of the space.
+    def comparable(
+        self, query: Float32[np.ndarray, " d"], allowed: Bool[np.ndarray, " n"] | None
+    ) -> Bool[np.ndarray, " n"] | None:
+        """Mark those of the `allowed` faces that a query can be compared with: of the same part of the space.
 
         Args:
             query: unit vector, not centered, of the table's length.
-            k: maximum number of faces, at least 1.
-            allowed: the rows that may be found; None: all.
-            shortlist: chooses the rows that are compared; None: all are.
+            allowed: None: all.
 
         Returns:
-            Rows and similarities, as from `neighbors.brute_force.search`.
+            None: all.
         """
-        if self.space.parts:  # only faces of the same network can be compared
-            same_part = self.parts == self.part_of_query(query)
-            allowed = same_part if allowed is None else allowed & same_part
-        queries = self.center_query(query)[None]
-        candidates = None if shortlist is None else shortlist(queries, allowed)
-        if candidates is None:
-            rows, similarity = brute_force.search(self.embeddings, queries=queries, k=k, allowed=allowed)
-        else:
-            rows, similarity = brute_force.rerank(self.embeddings, queries=queries, rows=candidates[None], k=k)
-        return rows[0], similarity[0]
+        if not self.space.parts:
+            return allowed
+        same_part = self.parts == self.part_of_query(query)
+        return same_part if allowed is None else allowed & same_part
 
     def truncated(self, length: int) -> "EmbeddingTable":
         """Return the table with embeddings of the first components, less the means of their species, if there are any.

@@ -14,7 +14,7 @@ from functools import cached_property
 import numpy as np
 from jaxtyping import Float32, Float64
 
-from familiar import Bundle, FamiliarError
+from familiar import Bundle, Comparison, FamiliarError
 from familiar.core.vectors import normalize
 
 STORED_NUMBERS = 512
@@ -100,7 +100,7 @@ def make_blocks(bundles: Sequence[Bundle]) -> dict[str, Block]:
         metadata = bundle.metadata
         if metadata.space_id in blocks:
             continue
-        threshold = metadata.calibration.balanced.similarity
+        threshold = Comparison(metadata.calibration, faces=2).pair_threshold
         if not 0 < threshold < 1:
             raise FamiliarError(
                 f"{bundle.path}: its balanced threshold is {threshold:.3f}, where 0 to 1 is needed; calibrate it with "
