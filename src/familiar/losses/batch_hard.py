@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.nn.functional import relu, softplus
 
 from familiar.core.settings import setting
-from familiar.losses.blockwise import Reduction, to_float32
+from familiar.losses.blockwise import to_float32
 from familiar.losses.mining import Triplets, hardest_pairs, mine_batch_hard
 from familiar.losses.triplet import TripletLoss, triplet_gaps
 from familiar.losses.validation import check_batch
@@ -17,11 +17,11 @@ from familiar.losses.validation import check_batch
 
 @dataclass
 class BatchHard(TripletLoss):
-    """The farthest positive and the nearest negative of each anchor (Hermans et al., arXiv 1703.07737).
-
-    See `batch_hard_triplet_loss`.
+    """The farthest positive and the nearest negative of each anchor (Hermans et al., arXiv 1703.07737, Eq. 5).
 
     Attributes:
+        margin: in squared distance, [0, 4].
+        reduction: the mean over the triplets that cost something ("active"), or over "all".
         soft_margin: use `log(1 + exp(d(a,p) - d(a,n)))` instead of the hinge; the margin is not used, and every triplet
             is active.
     """
@@ -80,23 +80,3 @@ class _BatchHardFunction(torch.autograd.Function):
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, *value_gradients: Tensor) -> tuple[Tensor | None, ...]:  # pyright: ignore
         return (ctx.saved_tensors[0] * value_gradients[0]).to(ctx.dtype), None, None, None
-
-
-def batch_hard_triplet_loss(
-    embeddings: Float[Tensor, "n d"],
-    labels: Int64[Tensor, " n"],
-    margin: float = BatchHard.margin,
-    *,
-    reduction: Reduction = BatchHard.reduction,
-    soft_margin: bool = BatchHard.soft_margin,
-) -> Float[Tensor, ""]:
-    """Compute the triplet loss of each anchor's farthest positive and nearest negative (arXiv 1703.07737, Eq. 5).
-
-    Args:
-        embeddings: unit rows.
-        labels: the identity of each row.
-        margin: in squared distance, [0, 4].
-        reduction: the mean over the triplets that cost something ("active"), or over "all".
-        soft_margin: use `log(1 + exp(d(a,p) - d(a,n)))` instead of the hinge, without a margin.
-    """
-    return BatchHard(margin, reduction, soft_margin)(embeddings, labels)

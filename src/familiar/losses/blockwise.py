@@ -105,14 +105,6 @@ def distance_blocks(embeddings: Float[Tensor, "n d"], labels: Int64[Tensor, " n"
         yield anchor_rows, Block(values, positive_cols, positive_mask)
 
 
-def count_terms(loss: PairLoss, embeddings: Float[Tensor, "n d"], labels: Int64[Tensor, " n"]) -> Int64[Tensor, ""]:
-    """Count the terms that a loss of distances is the mean of."""
-    terms = torch.zeros((), dtype=torch.int64, device=labels.device)
-    for _, block in distance_blocks(embeddings, labels):
-        terms += loss.block_loss(block).terms
-    return terms
-
-
 class _PairLossFunction(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, embeddings: Tensor, labels: Tensor, loss: PairLoss, anchors: int | None) -> Tensor:
