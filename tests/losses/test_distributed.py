@@ -474,8 +474,8 @@ def test_empty_batch_on_all_ranks_is_differentiable_zero(ranks):
 
 def test_all_ranks_reject_mismatched_dimensions_or_dtypes(ranks):
     for results in ranks:
-        assert results["different_dimensions"].endswith(": (5, 6), [torch.float32, torch.float32]")
-        assert results["different_floats"].endswith(": (5, 5), [torch.float64, torch.float32]")
+        assert results["different_dimensions"].endswith(": [5] of torch.float32, [6] of torch.float32")
+        assert results["different_floats"].endswith(": [5] of torch.float64, [5] of torch.float32")
 
 
 @pytest.mark.usefixtures("one_rank")

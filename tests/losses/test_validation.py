@@ -173,7 +173,7 @@ def test_center_loss_never_takes_what_is_not_finite(value: float):
     embeddings[3] = value
     with pytest.raises(NotFiniteError):
         loss(embeddings, LABELS)
-    loss._move(embeddings - loss.centers[LABELS], LABELS, are_checked=False)  # as on a GPU
+    loss._move(embeddings - loss.centers[LABELS], LABELS)  # as on a GPU
     assert loss.centers.isfinite().all()
     with pytest.raises(ValueError, match="embeddings have 3 components, but the centers 4"):
         loss(rows(width=3), LABELS)

@@ -52,10 +52,11 @@ class CenterLoss(nn.Module):
         offsets = to_float32(embeddings) - embedding(labels, self.centers)
         loss = 0.5 * offsets.square().sum() / max(len(labels), 1)
         if self.training:
-            self._move(offsets.detach().nan_to_num(0.0, 0.0, 0.0), labels)  # on a GPU NaN is seen later
+            self._move(offsets.detach(), labels)
         return loss
 
     def _move(self, offsets: Float[Tensor, "n d"], labels: Int64[Tensor, " n"]) -> None:
+        offsets = offsets.nan_to_num(0.0, 0.0, 0.0)  # on a GPU it is not checked, and a NaN would stay for ever
         counts = offsets.new_zeros(len(self.centers)).scatter_add_(0, labels, offsets.new_ones(len(labels)))
         steps = self.rate * offsets / (1.0 + counts[labels])[:, None]
         self.centers.index_add_(0, labels, steps.to(self.centers.dtype))

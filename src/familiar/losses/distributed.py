@@ -81,7 +81,8 @@ def gather_tensors(tensors: tuple[Tensor, ...]) -> list[Tensor]:
         return list(tensors)
     differentiable = [torch.is_grad_enabled() and rows.requires_grad for rows in tensors]
     described = [
-        (len(rows), (rows.shape[1:], rows.dtype), grad) for rows, grad in zip(tensors, differentiable, strict=True)
+        (len(rows), f"{list(rows.shape[1:])} of {rows.dtype}", needs_grad)
+        for rows, needs_grad in zip(tensors, differentiable, strict=True)
     ]
     of_ranks: list[Any] = [None] * world_size()
     dist.all_gather_object(of_ranks, described)
@@ -89,7 +90,7 @@ def gather_tensors(tensors: tuple[Tensor, ...]) -> list[Tensor]:
     for rows, needs_grad, of_tensor in zip(tensors, differentiable, zip(*of_ranks, strict=True), strict=True):
         counts, kinds, grads_needed = zip(*of_tensor, strict=True)
         if len(set(kinds)) > 1:
-            raise ValueError(f"the ranks' rows have different dimensions or dtypes: {', '.join(map(str, kinds))}")
+            raise ValueError(f"the ranks' rows have different dimensions or dtypes: {', '.join(kinds)}")
         # A rank whose rows need no gradient (it may have none) still has to take part in the others' backward.
         participant = rows if needs_grad or not any(grads_needed) else rows.detach().requires_grad_()
         joined.append(_Gather.apply(participant, counts))

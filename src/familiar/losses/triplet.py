@@ -253,7 +253,7 @@ def active_fraction(
     """
     check_batch(embeddings, labels, unit=True)
     active = [BatchAll(margin).block_loss(block).terms for _, block in distance_blocks(embeddings, labels)]
-    photos = torch.unique(labels, return_counts=True)[1]
+    photos = torch.bincount(torch.searchsorted(labels.sort().values, labels))  # by an identity's first photo
     valid = int((photos * (photos - 1) * (len(labels) - photos)).sum())
     return sum(map(int, active)) / valid if valid else math.nan
 

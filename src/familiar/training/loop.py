@@ -167,7 +167,7 @@ def report(
         if not (math.isfinite(loss) and math.isfinite(gradient_norm)):
             raise state.failure(
                 f"the loss is {loss} and the norm of its gradient {gradient_norm} "
-                f"in epoch {record.epoch}, step {step.step + 1}"
+                f"in epoch {record.epoch}, step {len(figures.losses)}"
             )
         progress = step_progress(state, record)
         for on_step in on_steps:

@@ -84,10 +84,8 @@ class Objective(nn.Module):
         self.center = CenterLoss(embedding_dim, classes) if pulls_to_centers else None
         self.triplets = SemiHard()
         self.draws = isinstance(loss, PartialFC) or getattr(loss, "select", None) == "random"
-        for name, vectors in (
-            ("reference_embeddings", reference_embeddings),
-            ("teacher_embeddings", teacher_embeddings),
-        ):
+        bundles = {"reference_embeddings": reference_embeddings, "teacher_embeddings": teacher_embeddings}
+        for name, vectors in bundles.items():
             self.register_buffer(name, None if vectors is None else torch.from_numpy(vectors), persistent=False)
         self._inner_loss = (loss,)  # in a tuple, or it would be registered, and saved, twice
         self._last_batch: tuple[Tensor, Tensor] | None = None

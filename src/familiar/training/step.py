@@ -20,14 +20,12 @@ class StepFigures:
     """Figures of a step that a GPU may still be computing.
 
     Args:
-        step: of the epoch, counted from 0.
         lr: learning rate of head and classifier.
         photos: of the batch, of all ranks.
         values: loss, norm of its gradient, and recall@1 within the batch.
     """
 
-    def __init__(self, step: int, lr: float, photos: int, *values: Float[Tensor, ""]) -> None:
-        self.step = step
+    def __init__(self, lr: float, photos: int, *values: Float[Tensor, ""]) -> None:
         self.lr = lr
         self.photos = photos
         self._values = torch.stack([value.detach().double() for value in values]).to("cpu", non_blocking=True)
@@ -69,7 +67,7 @@ def take_step(state: TrainingState, batch: NetworkBatch, step: int) -> StepFigur
     ranks.average_gradients(split_parameters(state.objective)[0])
     gradient_norm = optimizer.step()
     recall = batch_recall_at_1(embeddings, labels, rows)
-    return StepFigures(step, optimizer.current_rates[0], len(labels), loss, gradient_norm, recall)
+    return StepFigures(optimizer.current_rates[0], len(labels), loss, gradient_norm, recall)
 
 
 def _joint_loss(state: TrainingState, embeddings: Tensor, labels: Tensor, rows: Tensor, step: int) -> Tensor:
