@@ -74,7 +74,7 @@ def test_run_without_bundle_says_how_to_go_on(tmp_path: Path):
     with pytest.raises(BadBundle, match=re.escape(f"{resume}{tmp_path} --resume")):
         resolve_model(tmp_path)
     (tmp_path / "embedder.safetensors").touch()
-    with pytest.raises(BadBundle, match=f"not exported yet; do so: familiar export {re.escape(str(tmp_path))} --output"):
+    with pytest.raises(BadBundle, match=re.escape(f"not exported yet; do so: familiar export {tmp_path} --output")):
         resolve_model(tmp_path)
     (tmp_path / "model.onnx").touch()
     assert resolve_model(tmp_path) == tmp_path / "model.onnx"
