@@ -84,13 +84,13 @@ def gather_tensors(tensors: tuple[Tensor, ...]) -> list[Tensor]:
         (len(rows), f"{list(rows.shape[1:])} of {rows.dtype}", needs_grad)
         for rows, needs_grad in zip(tensors, differentiable, strict=True)
     ]
-    of_ranks: list[Any] = [None] * world_size()
-    dist.all_gather_object(of_ranks, described)
+    by_rank: list[Any] = [None] * world_size()
+    dist.all_gather_object(by_rank, described)
     joined: list[Tensor] = []
-    for rows, needs_grad, of_tensor in zip(tensors, differentiable, zip(*of_ranks, strict=True), strict=True):
-        counts, kinds, grads_needed = zip(*of_tensor, strict=True)
-        if len(set(kinds)) > 1:
-            raise ValueError(f"the ranks' rows have different dimensions or dtypes: {', '.join(kinds)}")
+    for rows, needs_grad, by_tensor in zip(tensors, differentiable, zip(*by_rank, strict=True), strict=True):
+        counts, formats, grads_needed = zip(*by_tensor, strict=True)
+        if len(set(formats)) > 1:
+            raise ValueError(f"the ranks' rows have different dimensions or dtypes: {', '.join(formats)}")
         # A rank whose rows need no gradient (it may have none) still has to take part in the others' backward.
         participant = rows if needs_grad or not any(grads_needed) else rows.detach().requires_grad_()
         joined.append(_Gather.apply(participant, counts))

@@ -179,14 +179,17 @@ class SemiHard(BatchAll):
         """List the semi-hard triplets."""
         return mine_semi_hard(embeddings, labels, self.margin, select=self.select, generator=self.generator)
 
-    def __call__(self, embeddings: Tensor, labels: Tensor, anchors: int | None = None) -> Tensor:
-        """Compute the loss of a batch, or of its first `anchors` rows with all others."""
+    def value_and_gradient(
+        self, labels: Tensor, anchors: int | None, rows: Tensor, needs_gradient: bool
+    ) -> tuple[Tensor, Tensor]:
+        """Compute the loss of unit rows and, if it is needed, its gradient with respect to them."""
         if self.select == "all":
-            return super().__call__(embeddings, labels, anchors)
-        # One triplet per pair is few enough to list them.
-        check_batch(embeddings, labels, anchors, unit=True)
-        triplets = self.mine_triplets(embeddings, labels)
-        return self.triplet_loss_from(*triplets.first_anchors(anchors).select_rows(to_float32(embeddings)))
+            return super().value_and_gradient(labels, anchors, rows, needs_gradient)
+        triplets = self.mine_triplets(rows, labels).first_anchors(anchors)  # one per pair: few enough to list them
+        with torch.enable_grad():
+            leaf = rows.detach().requires_grad_()
+            value = self.triplet_loss_from(*triplets.select_rows(leaf))
+            return value.detach(), torch.autograd.grad(value, leaf)[0]
 
     def block_loss(self, block: Block) -> BlockLoss:
         """Compute the cost of a block and its derivative."""
