@@ -19,7 +19,7 @@ class SiteExtension(griffe.Extension):
         if obj.docstring is not None:
             obj.docstring.value = DOCTEST.sub(_fenced, obj.docstring.value)
 
-    def on_attribute(self, *, attr: griffe.Attribute, **_: Any) -> None:
+    def on_attribute_instance(self, *, attr: griffe.Attribute, **_: Any) -> None:
         """Replace `setting(0.2, 0, 4, "...")` by `0.2`, before griffe makes the signature of the dataclass."""
         value = attr.value
         if isinstance(value, griffe.ExprCall) and value.canonical_path == "familiar.core.settings.setting":
