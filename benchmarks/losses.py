@@ -24,12 +24,11 @@ from torch.nn.functional import normalize
 
 from familiar.losses import (
     BatchAll,
+    BatchHard,
+    CirclePairs,
+    HardNegative,
     HarmonicLoss,
-    batch_all_triplet_loss,
-    batch_hard_triplet_loss,
-    circle_pair_loss,
-    hard_negative_triplet_loss,
-    semi_hard_triplet_loss,
+    SemiHard,
 )
 from familiar.models.catalog import network_spec
 
@@ -49,11 +48,11 @@ def pairs_of_losses() -> dict[str, tuple[Loss, Loss]]:
     semi_hard = miners.TripletMarginMiner(margin=0.2, type_of_triplets="semihard", distance=squared)
     hard_negative = miners.BatchEasyHardMiner(pos_strategy="all", neg_strategy="hard", distance=squared)
     return {
-        "batch-all": (batch_all_triplet_loss, triplets),
-        "semi-hard": (semi_hard_triplet_loss, mined(semi_hard)),
-        "batch-hard": (batch_hard_triplet_loss, mined(miners.BatchHardMiner(distance=squared))),
-        "hard negative": (hard_negative_triplet_loss, mined(hard_negative)),
-        "circle": (circle_pair_loss, losses.CircleLoss(m=0.25, gamma=256)),
+        "batch-all": (BatchAll(), triplets),
+        "semi-hard": (SemiHard(), mined(semi_hard)),
+        "batch-hard": (BatchHard(), mined(miners.BatchHardMiner(distance=squared))),
+        "hard negative": (HardNegative(), mined(hard_negative)),
+        "circle": (CirclePairs(), losses.CircleLoss(m=0.25, gamma=256)),
     }
 
 

@@ -166,9 +166,9 @@ class StepProfile:
         self.profiler = torch.profiler.profile()
 
     def __call__(self, progress: StepProgress) -> None:
-        if (progress.epoch, progress.step) == (2, 1):
+        if (progress.record.epoch, progress.step) == (2, 1):
             self.profiler.start()
-        elif (progress.epoch, progress.step) == (2, 1 + PROFILED_STEPS):
+        elif (progress.record.epoch, progress.step) == (2, 1 + PROFILED_STEPS):
             self.profiler.stop()
             by = "cuda_time_total" if torch.cuda.is_available() else "cpu_time_total"
             self.file.write_text(self.profiler.key_averages().table(sort_by=by, row_limit=60))
@@ -183,7 +183,7 @@ class MinimalLoop:
         self.network = build_network(recipe).to(device).to(memory_format=torch.channels_last).train()
         self.embed = torch.compile(self.network, dynamic=False) if compiled else self.network
         self.objective = ArcFace(recipe.model.embedding_dim, identities, label_smoothing=0.1).to(device)
-        self.optimizer = build_optimizer(self.network, self.objective, recipe.optimizer, 40).dense
+        self.optimizer = build_optimizer(self.network, self.objective, recipe.optimizer, 40).parts[0]
         images = torch.randn(size, 3, side, side, device=device)
         self.images = images.to(memory_format=torch.channels_last)
         self.labels = torch.randint(identities, (size,), device=device)

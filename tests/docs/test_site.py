@@ -108,3 +108,19 @@ def test_site_builds_in_strict_mode(tmp_path: Path, built: Path) -> None:
         html = (tmp_path / "site" / "reference" / "python" / page.with_suffix(".html").name).read_text()
         entries = re.findall(r"^::: (\S+)$", page.read_text(), re.MULTILINE)
         assert [entry for entry in entries if f'id="{entry}"' not in html] == []
+
+
+def test_reference_shows_default_values_of_settings() -> None:
+    griffe = pytest.importorskip("griffe")
+    extensions = griffe.load_extensions(str(ROOT / "tests" / "support" / "site_extension.py"))
+    package = griffe.load("familiar", search_paths=[ROOT / "src"], extensions=extensions)
+    defaults = {
+        (name, parameter.name): str(parameter.default)
+        for name in ("losses.classifiers.CosFace", "losses.triplet.SemiHard", "training.settings.BudgetSettings")
+        for parameter in package[name].parameters
+    }
+    assert defaults["losses.classifiers.CosFace", "margin"] == "0.35"
+    assert defaults["losses.classifiers.CosFace", "scale"] == "64.0"
+    assert defaults["losses.triplet.SemiHard", "margin"] == "0.2"
+    assert defaults["training.settings.BudgetSettings", "epochs"] == "40"
+    assert not [key for key, default in defaults.items() if "setting(" in default]

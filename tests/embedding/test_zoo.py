@@ -68,6 +68,18 @@ def test_local_folder_takes_precedence_over_shipped_bundle(our_zoo: Path):
     assert resolve_model("color") == run / "model.onnx"
 
 
+def test_run_without_bundle_says_how_to_go_on(tmp_path: Path):
+    (tmp_path / "recipe.json").write_text("{}")
+    resume = f"{tmp_path}: this run is not finished; repeat its command with --resume: familiar train ... --output "
+    with pytest.raises(BadBundle, match=re.escape(f"{resume}{tmp_path} --resume")):
+        resolve_model(tmp_path)
+    (tmp_path / "embedder.safetensors").touch()
+    with pytest.raises(BadBundle, match=re.escape(f"not exported yet; do so: familiar export {tmp_path} --output")):
+        resolve_model(tmp_path)
+    (tmp_path / "model.onnx").touch()
+    assert resolve_model(tmp_path) == tmp_path / "model.onnx"
+
+
 @pytest.mark.usefixtures("our_zoo")
 @pytest.mark.parametrize("name", ["colors", "planned", "color.onnx", "zoo/color", ""])
 def test_rejects_unknown_name_and_lists_shipped_names(name: str):

@@ -13,7 +13,6 @@ from familiar.losses import (
     blockwise,
     circle_from_similarities,
     circle_loss,
-    circle_pair_loss,
     mine_batch_hard,
     mine_semi_hard,
     triplet_loss,
@@ -201,7 +200,7 @@ def test_batch_loss_equals_hand_computation():
         return math.log1p(math.exp(z))
 
     expected = (cost(0.5, 0.0) + cost(0.5, math.sqrt(3) / 2)) / 2  # the third row has no positive, so it is no anchor
-    actual = circle_pair_loss(embeddings, torch.tensor([0, 0, 1]), 0.25, 2.0)
+    actual = CirclePairs(0.25, 2.0)(embeddings, torch.tensor([0, 0, 1]))
     assert actual.item() == pytest.approx(expected, abs=1e-12)
 
 
@@ -229,11 +228,9 @@ def test_matches_slow_reference(n, names, margin, gamma, detach, seed, block):
 def test_batch_passes_gradcheck_only_without_detached_weights():
     embeddings, labels = batch(n=8, k=2)
     embeddings.requires_grad_()
-    assert torch.autograd.gradcheck(
-        lambda rows: circle_pair_loss(rows, labels, gamma=4.0, detach_weights=False), embeddings
-    )
+    assert torch.autograd.gradcheck(lambda rows: CirclePairs(gamma=4.0, detach_weights=False)(rows, labels), embeddings)
     with pytest.raises(GradcheckError):
-        torch.autograd.gradcheck(lambda rows: circle_pair_loss(rows, labels, gamma=4.0), embeddings)
+        torch.autograd.gradcheck(lambda rows: CirclePairs(gamma=4.0)(rows, labels), embeddings)
 
 
 @pytest.mark.parametrize(
@@ -246,7 +243,7 @@ def test_batch_passes_gradcheck_only_without_detached_weights():
     ],
 )
 def test_without_positives_or_negatives_is_differentiable_zero(rows, labels):
-    value, gradient = value_and_gradient(circle_pair_loss, rows, torch.tensor(labels, dtype=torch.int64))
+    value, gradient = value_and_gradient(CirclePairs(), rows, torch.tensor(labels, dtype=torch.int64))
     assert value == 0
     assert not gradient.any()
 
@@ -256,7 +253,7 @@ def test_without_positives_or_negatives_is_differentiable_zero(rows, labels):
 def test_loss_is_finite_for_identical_and_opposite_vectors(gamma, opposite):
     embeddings = torch.tensor([[1.0, 0.0]] * 4) * (torch.tensor([[1.0], [-1.0], [1.0], [-1.0]]) if opposite else 1)
     value, gradient = value_and_gradient(
-        lambda rows, labels: circle_pair_loss(rows, labels, 0.25, gamma),
+        lambda rows, labels: CirclePairs(0.25, gamma)(rows, labels),
         embeddings,
         torch.tensor([0, 0, 1, 1]),
     )
@@ -267,8 +264,8 @@ def test_loss_is_finite_for_identical_and_opposite_vectors(gamma, opposite):
 def test_is_invariant_to_row_order_and_label_values():
     embeddings, labels = batch(n=24)
     order = torch.randperm(24, generator=torch.Generator().manual_seed(3))
-    value, gradient = value_and_gradient(circle_pair_loss, embeddings, labels)
-    again, permuted = value_and_gradient(circle_pair_loss, embeddings[order], 7 - 3 * labels[order])
+    value, gradient = value_and_gradient(CirclePairs(), embeddings, labels)
+    again, permuted = value_and_gradient(CirclePairs(), embeddings[order], 7 - 3 * labels[order])
     assert again.item() == pytest.approx(value.item(), rel=1e-12)
     torch.testing.assert_close(permuted, gradient[order])
 
@@ -286,14 +283,14 @@ def test_anchors_argument_limits_anchors_to_first_rows():
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
 def test_low_precision_and_autocast_match_float64(dtype):
     embeddings, labels = batch(n=60, k=4, d=32, dtype=dtype)
-    value, gradient = value_and_gradient(circle_pair_loss, embeddings, labels)
-    wide, expected = value_and_gradient(circle_pair_loss, embeddings.double(), labels)
+    value, gradient = value_and_gradient(CirclePairs(), embeddings, labels)
+    wide, expected = value_and_gradient(CirclePairs(), embeddings.double(), labels)
     assert (value.dtype, gradient.dtype) == (torch.float32, dtype)
     assert value.item() == pytest.approx(wide.item(), rel=1e-5)
     digits = {torch.float16: 1e-3, torch.bfloat16: 1e-2, torch.float32: 1e-4}[dtype]
     assert (gradient.double() - expected).abs().max() <= digits * expected.abs().max()
     with torch.autocast("cpu", torch.bfloat16):
-        assert circle_pair_loss(embeddings, labels).item() == value.item()
+        assert CirclePairs()(embeddings, labels).item() == value.item()
 
 
 @pytest.mark.parametrize(("margin", "gamma"), [(0.25, 256.0), (0.4, 80.0)])
@@ -301,7 +298,7 @@ def test_matches_pytorch_metric_learning(margin, gamma):
     peers = pytest.importorskip("pytorch_metric_learning.losses")
     embeddings, labels = batch(n=40, k=4, d=16)
     value, gradient = value_and_gradient(
-        lambda rows, labels: circle_pair_loss(rows, labels, margin, gamma), embeddings, labels
+        lambda rows, labels: CirclePairs(margin, gamma)(rows, labels), embeddings, labels
     )
     peer_result, expected = value_and_gradient(peers.CircleLoss(m=margin, gamma=gamma), embeddings, labels)
     assert value.item() == pytest.approx(peer_result.item(), rel=1e-9)

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.nn.functional import normalize
 
-from familiar.losses import Contrastive, blockwise, contrastive_loss
+from familiar.losses import Contrastive, blockwise
 
 
 def batch(n=15, k=3, d=6, seed=0, dtype=torch.float64):
@@ -41,10 +41,10 @@ def test_loss_equals_hand_computation():
     embeddings = torch.stack([angles.cos(), angles.sin()], dim=1)
     labels = torch.tensor([0, 0, 1])
     near = 1.5 - 1, 1.5 - (2 - math.sqrt(3))
-    assert contrastive_loss(embeddings, labels, 1.5).item() == pytest.approx(2 + sum(near) / 2, abs=1e-12)
+    assert Contrastive(1.5)(embeddings, labels).item() == pytest.approx(2 + sum(near) / 2, abs=1e-12)
     nearest = 0.5 - (2 - math.sqrt(3))
-    assert contrastive_loss(embeddings, labels, 0.5).item() == pytest.approx(2 + nearest, abs=1e-12)
-    every = contrastive_loss(embeddings, labels, 0.5, reduction="all")
+    assert Contrastive(0.5)(embeddings, labels).item() == pytest.approx(2 + nearest, abs=1e-12)
+    every = Contrastive(0.5, reduction="all")(embeddings, labels)
     assert every.item() == pytest.approx(2 + nearest / 2, abs=1e-12)
 
 
@@ -66,7 +66,7 @@ def test_matches_slow_reference(n, names, margin, reduction, seed, block):
         actual = value_and_gradient(loss, embeddings, labels)
     expected = value_and_gradient(slow, embeddings, labels, margin=margin, reduction=reduction)
     torch.testing.assert_close(actual, expected, rtol=1e-9, atol=1e-10)
-    again = contrastive_loss(embeddings, labels, margin, reduction=reduction)
+    again = Contrastive(margin, reduction=reduction)(embeddings, labels)
     assert again.item() == pytest.approx(actual[0].item(), rel=1e-12)
 
 
@@ -75,29 +75,29 @@ def test_matches_slow_reference(n, names, margin, reduction, seed, block):
 def test_passes_gradcheck(reduction):
     embeddings, labels = batch(n=8, k=2)
     assert torch.autograd.gradcheck(
-        lambda rows: contrastive_loss(rows, labels, 1.5, reduction=reduction), embeddings.requires_grad_()
+        lambda rows: Contrastive(1.5, reduction=reduction)(rows, labels), embeddings.requires_grad_()
     )
 
 
 def test_only_positives_or_only_negatives_match_reference():
     embeddings, labels = batch(n=6)
-    positives = contrastive_loss(embeddings, labels * 0)
+    positives = Contrastive()(embeddings, labels * 0)
     assert positives.item() == pytest.approx(slow(embeddings, labels * 0).item())
-    negatives = contrastive_loss(embeddings, torch.arange(6), 2.0)
+    negatives = Contrastive(2.0)(embeddings, torch.arange(6))
     assert negatives.item() == pytest.approx(slow(embeddings, torch.arange(6), 2.0).item())
 
 
 @pytest.mark.parametrize("rows", [0, 1])
 def test_without_pairs_is_differentiable_zero(rows):
     embeddings, labels = batch()
-    value, gradient = value_and_gradient(contrastive_loss, embeddings[:rows], labels[:rows])
+    value, gradient = value_and_gradient(Contrastive(), embeddings[:rows], labels[:rows])
     assert value == 0
     assert not gradient.any()
 
 
 def test_identical_and_opposite_vectors_equal_closed_form():
     embeddings = torch.tensor([[1.0, 0.0], [1.0, 0.0], [-1.0, 0.0], [1.0, 0.0]])
-    value, gradient = value_and_gradient(contrastive_loss, embeddings, torch.tensor([0, 0, 1, 1]))
+    value, gradient = value_and_gradient(Contrastive(), embeddings, torch.tensor([0, 0, 1, 1]))
     # Positives: 0, 0, 4, 4. Negatives at 4 cost nothing, those at 0 the whole margin.
     assert value.item() == pytest.approx(2 + 1)
     assert gradient.isfinite().all()
@@ -109,7 +109,7 @@ def test_duplicate_photos_count_as_positives_despite_rounding(dtype):
     once, _ = batch(n=20, d=128)
     embeddings, labels = once.repeat_interleave(2, 0).to(dtype), torch.arange(40) // 4
     expected = slow(embeddings.double(), labels, reduction="active")
-    assert contrastive_loss(embeddings, labels).item() == pytest.approx(expected.item(), rel=1e-6)
+    assert Contrastive()(embeddings, labels).item() == pytest.approx(expected.item(), rel=1e-6)
 
 
 def test_anchors_argument_limits_anchors_to_first_rows():
@@ -124,8 +124,8 @@ def test_anchors_argument_limits_anchors_to_first_rows():
 def test_is_invariant_to_row_order_and_label_values():
     embeddings, labels = batch(n=24)
     order = torch.randperm(24, generator=torch.Generator().manual_seed(3))
-    value, gradient = value_and_gradient(contrastive_loss, embeddings, labels)
-    again, permuted = value_and_gradient(contrastive_loss, embeddings[order], 7 - 3 * labels[order])
+    value, gradient = value_and_gradient(Contrastive(), embeddings, labels)
+    again, permuted = value_and_gradient(Contrastive(), embeddings[order], 7 - 3 * labels[order])
     assert again.item() == pytest.approx(value.item(), rel=1e-12)
     torch.testing.assert_close(permuted, gradient[order])
 
@@ -133,12 +133,12 @@ def test_is_invariant_to_row_order_and_label_values():
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
 def test_low_precision_and_autocast_match_float64(dtype):
     embeddings, labels = batch(n=60, k=4, d=32, dtype=dtype)
-    value, gradient = value_and_gradient(contrastive_loss, embeddings, labels, margin=2.0)
-    wide, _ = value_and_gradient(contrastive_loss, embeddings.double(), labels, margin=2.0)
+    value, gradient = value_and_gradient(Contrastive(margin=2.0), embeddings, labels)
+    wide, _ = value_and_gradient(Contrastive(margin=2.0), embeddings.double(), labels)
     assert (value.dtype, gradient.dtype) == (torch.float32, dtype)
     assert value.item() == pytest.approx(wide.item(), rel=1e-5)
     with torch.autocast("cpu", torch.bfloat16):
-        assert contrastive_loss(embeddings, labels, margin=2.0).item() == value.item()
+        assert Contrastive(margin=2.0)(embeddings, labels).item() == value.item()
 
 
 @pytest.mark.parametrize("margin", [0.5, 1.0, 2.0])
@@ -151,7 +151,7 @@ def test_matches_pytorch_metric_learning(margin, reduction):
     reducer = reducers.AvgNonZeroReducer() if reduction == "active" else reducers.MeanReducer()
     squared = distances.LpDistance(power=2)
     peer = peers.ContrastiveLoss(pos_margin=0, neg_margin=margin, distance=squared, reducer=reducer)
-    value, gradient = value_and_gradient(contrastive_loss, embeddings, labels, margin=margin, reduction=reduction)
+    value, gradient = value_and_gradient(Contrastive(margin=margin, reduction=reduction), embeddings, labels)
     peer_result, expected = value_and_gradient(peer, embeddings, labels)
     assert value.item() == pytest.approx(peer_result.item(), rel=1e-9)
     flat = gradient - (gradient * embeddings).sum(1, keepdim=True) * embeddings  # they normalize the rows

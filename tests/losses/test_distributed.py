@@ -6,7 +6,6 @@ Starting a process costs seconds, so two are started once and make every check; 
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -17,19 +16,18 @@ from torch.nn.functional import normalize
 from torch.nn.parallel import DistributedDataParallel
 
 from familiar.losses import (
+    AcrossRanks,
     ArcFace,
     BatchAll,
+    BatchHard,
+    CirclePairs,
     CircleTriplets,
+    Contrastive,
+    HardNegative,
     HarmonicLoss,
     PartialFC,
-    across_ranks,
-    batch_all_triplet_loss,
-    batch_hard_triplet_loss,
-    circle_pair_loss,
-    contrastive_loss,
+    SemiHard,
     gather_batch,
-    hard_negative_triplet_loss,
-    semi_hard_triplet_loss,
 )
 
 pytestmark = pytest.mark.slow  # two processes that import torch
@@ -63,12 +61,12 @@ def loss_named(name: str, dtype: torch.dtype) -> Callable[..., Tensor]:
 
 FUNCTIONS: dict[str, Callable[..., Tensor]] = {
     "squared similarities": squared_similarities,
-    "batch-all": partial(batch_all_triplet_loss, margin=0.5),
-    "semi-hard": partial(semi_hard_triplet_loss, margin=0.5),
-    "batch-hard": partial(batch_hard_triplet_loss, margin=0.5),
-    "hard-negative": partial(hard_negative_triplet_loss, margin=0.5),
-    "contrastive": partial(contrastive_loss, margin=2.0),
-    "circle": partial(circle_pair_loss, gamma=8.0),
+    "batch-all": BatchAll(margin=0.5),
+    "semi-hard": SemiHard(margin=0.5),
+    "batch-hard": BatchHard(margin=0.5),
+    "hard-negative": HardNegative(margin=0.5),
+    "contrastive": Contrastive(margin=2.0),
+    "circle": CirclePairs(gamma=8.0),
     "circle, mined": CircleTriplets(mining="semi_hard", mining_margin=0.5),
     "prefixes": HarmonicLoss(BatchAll(margin=0.5), (2, DIM), (0.5, 0.5)),
 }
@@ -123,10 +121,10 @@ def results_of(rank: int) -> dict[str, object]:
             results[f"gathered {split} {dtype}"] = gather_batch(rows, own_labels)
             for name in LOSSES:
                 results[f"{name} {split} {dtype}"] = value_and_gradients(
-                    across_ranks(loss_named(name, dtype)), rows, own_labels
+                    AcrossRanks(loss_named(name, dtype)), rows, own_labels
                 )
             for wrapped in (False, True):
-                objective = across_ranks(arcface(dtype))
+                objective = AcrossRanks(arcface(dtype))
                 results[f"trained {split} {dtype} {wrapped}"] = train(
                     DistributedDataParallel(network(dtype)),
                     DistributedDataParallel(objective) if wrapped else objective,
@@ -172,25 +170,25 @@ def half(rank: int, dtype: torch.dtype = torch.float64) -> tuple[Tensor, Tensor]
 
 
 def half_precision(rank: int) -> dict[str, Tensor]:
-    return value_and_gradients(across_ranks(arcface(torch.float32)), *half(rank, torch.bfloat16))
+    return value_and_gradients(AcrossRanks(arcface(torch.float32)), *half(rank, torch.bfloat16))
 
 
 def gradient_on_one(rank: int) -> Tensor | None:
     embeddings, labels = half(rank)
     embeddings.requires_grad_(rank == 0)
-    across_ranks(squared_similarities)(embeddings, labels).backward()
+    AcrossRanks(squared_similarities)(embeddings, labels).backward()
     return embeddings.grad
 
 
 def different_losses(rank: int) -> Tensor:
-    return value_and_gradients(across_ranks(lambda *batch: (rank + 1) * squared_similarities(*batch)), *half(rank))[
+    return value_and_gradients(AcrossRanks(lambda *batch: (rank + 1) * squared_similarities(*batch)), *half(rank))[
         "embeddings"
     ]
 
 
 def twice(rank: int) -> Tensor:
     def both(embeddings: Tensor, labels: Tensor) -> Tensor:
-        loss = across_ranks(squared_similarities)
+        loss = AcrossRanks(squared_similarities)
         return loss(embeddings, labels) + loss(embeddings[:, :2], labels)
 
     return value_and_gradients(both, *half(rank))["embeddings"]
@@ -245,14 +243,14 @@ def sharded_losses(rank: int) -> dict[str, object]:
         for split in SPLITS:
             for components in (DIM, 3):
                 batch = [share(rows, split, rank) for rows in sharded_batch(name, components)]
-                objective = across_ranks(sharded_loss(name))
+                objective = AcrossRanks(sharded_loss(name))
                 torch.manual_seed(rank)
                 results[f"{name} {split} {components}"] = value_and_gradients(objective, *batch)
     return results
 
 
 def random_draws(rank: int) -> dict[str, Tensor]:
-    objective = across_ranks(partial_fc())
+    objective = AcrossRanks(partial_fc())
     torch.manual_seed(rank)
     return value_and_gradients(objective, *half(rank)) | {"drawn next": torch.rand(1)}
 
@@ -271,7 +269,7 @@ def old_batch() -> tuple[Tensor, Tensor]:
 def old_vectors(rank: int) -> dict[str, Tensor]:
     embeddings, labels = half(rank, torch.float32)
     old = [share(rows, (7, 1), rank) for rows in old_batch()]
-    return value_and_gradients(across_ranks(similarity_to_old), embeddings, labels, *old)
+    return value_and_gradients(AcrossRanks(similarity_to_old), embeddings, labels, *old)
 
 
 def without_gradient(rank: int) -> list[bool]:
@@ -284,7 +282,7 @@ def without_gradient(rank: int) -> list[bool]:
 
 def empty(_rank: int) -> dict[str, Tensor]:
     nothing = torch.empty(0, DIM), torch.empty(0, dtype=torch.int64)
-    return value_and_gradients(across_ranks(arcface(torch.float32)), *nothing)
+    return value_and_gradients(AcrossRanks(arcface(torch.float32)), *nothing)
 
 
 def different_dimensions(rank: int) -> None:
@@ -476,8 +474,8 @@ def test_empty_batch_on_all_ranks_is_differentiable_zero(ranks):
 
 def test_all_ranks_reject_mismatched_dimensions_or_dtypes(ranks):
     for results in ranks:
-        assert results["different_dimensions"].endswith(": (5, 6), [torch.float32, torch.float32]")
-        assert results["different_floats"].endswith(": (5, 5), [torch.float64, torch.float32]")
+        assert results["different_dimensions"].endswith(": [5] of torch.float32, [6] of torch.float32")
+        assert results["different_floats"].endswith(": [5] of torch.float64, [5] of torch.float32")
 
 
 @pytest.mark.usefixtures("one_rank")
@@ -499,19 +497,19 @@ def check_that_nothing_changes(name):
         assert gathered[0] is embeddings
         assert gathered[1] is labels
         expected = value_and_gradients(loss_named(name, dtype), embeddings, labels)
-        actual = value_and_gradients(across_ranks(loss_named(name, dtype)), embeddings, labels)
+        actual = value_and_gradients(AcrossRanks(loss_named(name, dtype)), embeddings, labels)
         torch.testing.assert_close(actual, expected, rtol=0, atol=0)
 
 
 def test_wrapping_module_returns_module_with_its_parameters():
     inner = arcface(torch.float32)
-    outer = across_ranks(inner)
+    outer = AcrossRanks(inner)
     assert isinstance(outer, nn.Module)
     assert outer.loss is inner
     assert list(outer.parameters()) == [inner.centers]
     assert list(outer.state_dict()) == ["loss.centers"]
     assert not outer.eval().loss.training
-    assert not list(across_ranks(squared_similarities).parameters())
+    assert not list(AcrossRanks(squared_similarities).parameters())
 
 
 TORCHRUN_SCRIPT = """
@@ -523,7 +521,7 @@ test = runpy.run_path({program!r})
 dist.init_process_group("gloo")
 rank = dist.get_rank()
 images, labels = (test["share"](rows, (9, 3), rank) for rows in test["joined_batch"](torch.float64))
-objective = test["across_ranks"](test["arcface"](torch.float64))
+objective = test["AcrossRanks"](test["arcface"](torch.float64))
 found = test["train"](DistributedDataParallel(test["network"](torch.float64)), objective, images, labels)
 if rank == 0:
     torch.save(found, {output!r})

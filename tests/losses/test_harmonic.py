@@ -9,10 +9,10 @@ from familiar.losses import (
     BatchAll,
     BatchHard,
     CirclePairs,
+    Contrastive,
     HardNegative,
     HarmonicLoss,
     SemiHard,
-    semi_hard_triplet_loss,
     unit_prefix,
 )
 
@@ -170,7 +170,7 @@ def test_rejects_invalid_prefixes_or_weights(arguments, message):
 
 def test_full_mining_rejects_loss_that_lists_no_triplets():
     with pytest.raises(ValueError, match="mined_on=full needs a loss that mines triplets"):
-        HarmonicLoss(semi_hard_triplet_loss, PREFIXES, WEIGHTS, mined_on="full")
+        HarmonicLoss(Contrastive(), PREFIXES, WEIGHTS, mined_on="full")
 
 
 def test_rejects_embeddings_shorter_than_longest_prefix():

@@ -6,15 +6,12 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from familiar.losses.batch_hard import BatchHard, batch_hard_triplet_loss
+from familiar.losses.batch_hard import BatchHard
 from familiar.losses.triplet import (
     BatchAll,
     HardNegative,
     SemiHard,
     active_fraction,
-    batch_all_triplet_loss,
-    hard_negative_triplet_loss,
-    semi_hard_triplet_loss,
     triplet_gaps,
     triplet_loss,
 )
@@ -34,14 +31,6 @@ from support.triplet_reference import (
     value_and_gradient,
 )
 
-FUNCTIONS = {
-    "batch_all": batch_all_triplet_loss,
-    "semi_hard": semi_hard_triplet_loss,
-    "semi_hard_hardest": partial(semi_hard_triplet_loss, select="hardest"),
-    "batch_hard": batch_hard_triplet_loss,
-    "batch_hard_soft": partial(batch_hard_triplet_loss, soft_margin=True),
-    "hard_negative": hard_negative_triplet_loss,
-}
 OBJECTS = {
     "batch_all": BatchAll,
     "semi_hard": SemiHard,
@@ -50,11 +39,15 @@ OBJECTS = {
     "batch_hard_soft": partial(BatchHard, soft_margin=True),
     "hard_negative": HardNegative,
 }
-WAYS = list(FUNCTIONS)
+WAYS = list(OBJECTS)
 REDUCTIONS = ["active", "all"]
 every_way = pytest.mark.parametrize("way", WAYS)
 every_reduction = pytest.mark.parametrize("reduction", REDUCTIONS)
 TEN_OF_FOUR = torch.arange(10).repeat(4)
+FUNCTIONS = {
+    way: lambda embeddings, labels, margin=0.2, loss=loss, **settings: loss(margin, **settings)(embeddings, labels)
+    for way, loss in OBJECTS.items()
+}
 UNEVEN = as_labels([0] * 9 + [1, 2, 2, 3] + [4] * 5)
 
 
@@ -130,7 +123,7 @@ def test_random_semi_hard_averages_one_triplet_per_pair(batch, seed):
 
     def again(embeddings):
         generator = torch.Generator().manual_seed(seed)
-        return semi_hard_triplet_loss(embeddings, labels, margin, select="random", generator=generator)
+        return SemiHard(margin, select="random", generator=generator)(embeddings, labels)
 
     expected = value_and_gradient(lambda rows: loss_of_triplets(rows, drawn, margin, "all"), embeddings)
     assert_same(value_and_gradient(again, embeddings), expected)
@@ -259,16 +252,15 @@ def test_nan_row_is_named(way):
 def test_zero_margin_counts_only_violations():
     embeddings, labels = circle(0, 30, 40), as_labels([0, 0, 1])
     violation = squared_chord(30) - squared_chord(10)
-    assert batch_all_triplet_loss(embeddings, labels, 0.0).item() == pytest.approx(violation, abs=1e-12)
-    assert semi_hard_triplet_loss(embeddings, labels, 0.0).item() == 0.0
+    assert BatchAll(0.0)(embeddings, labels).item() == pytest.approx(violation, abs=1e-12)
+    assert SemiHard(0.0)(embeddings, labels).item() == 0.0
 
 
 @every_way
 @pytest.mark.parametrize("margin", [-0.1, math.nan])
 def test_rejects_margin_out_of_range(way, margin):
-    for make in (FUNCTIONS[way], lambda embeddings, labels, margin: OBJECTS[way](margin)(embeddings, labels)):
-        with pytest.raises(ValueError, match=r"^margin must be in \[0, 4\], not "):
-            make(unit_rows(40), TEN_OF_FOUR, margin)
+    with pytest.raises(ValueError, match=r"^margin must be in \[0, 4\], not "):
+        OBJECTS[way](margin)
 
 
 def test_rejects_unknown_reduction():

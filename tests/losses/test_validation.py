@@ -48,13 +48,11 @@ BATCH_LOSSES: dict[str, Callable[[], Callable[..., Any]]] = {
     "CompatibleLoss": lambda: lambda x, y: losses.CompatibleLoss(losses.BatchAll())(x, y, rows(), LABELS),
     "CompatibleLoss of old": lambda: lambda x, y: losses.CompatibleLoss(losses.BatchAll())(rows(), LABELS, x, y),
     "AcrossRanks": lambda: losses.AcrossRanks(losses.BatchAll()),
-    "across_ranks": lambda: losses.across_ranks(losses.CosFace(DIM, CLASSES)),
     "arcface_logits": lambda: lambda x, y: losses.arcface_logits(x, y, 0.4, 32.0),
     **{
         name: lambda name=name: getattr(losses, name)
         for name in (
-            *("batch_all_triplet_loss", "batch_hard_triplet_loss", "hard_negative_triplet_loss", "contrastive_loss"),
-            *("semi_hard_triplet_loss", "circle_pair_loss", "active_fraction", "gather_batch"),
+            *("active_fraction", "gather_batch"),
             *("mine_batch_all", "mine_batch_hard", "mine_hard_negative", "mine_semi_hard"),
         )
     },
@@ -63,9 +61,7 @@ BATCH_LOSSES: dict[str, Callable[[], Callable[..., Any]]] = {
 UNIT_LOSSES = {
     *("BatchAll", "BatchHard", "HardNegative", "SemiHard", "SemiHard hardest", "Contrastive", "CirclePairs"),
     *(name for name in BATCH_LOSSES if name.startswith("CircleTriplets")),
-    *("AcrossRanks", "batch_all_triplet_loss", "batch_hard_triplet_loss", "hard_negative_triplet_loss"),
-    *("contrastive_loss", "semi_hard_triplet_loss", "circle_pair_loss", "active_fraction", "CompatibleLoss"),
-    "CompatibleLoss of old",
+    *("AcrossRanks", "active_fraction", "CompatibleLoss", "CompatibleLoss of old"),
 }
 ROW_LOSSES = {"triplet_loss": 3, "circle_loss": 3, "distillation_loss": 2, "relation_loss": 2, "unit_prefix": 1}
 OTHERS = {"Triplets", "TripletLoss", "CosineClassifier", "circle_from_similarities"}
@@ -86,6 +82,9 @@ def test_every_public_loss_is_checked():
         (rows(), LABELS[:, None], r"labels must be int64 of one axis, one per row, got int64 \(6, 1\)"),
         (rows(), torch.tensor(1), r"labels must be int64 of one axis, one per row, got int64 \(\)"),
         (rows(), LABELS.float(), r"labels must be int64 of one axis, one per row, got float32 \(6,\)"),
+        (rows(), LABELS.tolist(), r"labels must be int64 of one axis, one per row, got a list; pass a tensor"),
+        (rows(), LABELS.numpy(), r"labels must be int64 of one axis, one per row, got a ndarray; pass a tensor"),
+        (rows().tolist(), LABELS, r"rows of floats are needed, one per photo; got \w+ of a list; pass a tensor"),
         (rows(), LABELS > 0, r"labels must be int64 of one axis, one per row, got bool \(6,\)"),
         (rows()[:, 0], LABELS, r"rows of floats are needed, one per photo; got \w+ of float32 \(6,\)"),
         (rows()[None], LABELS[:1], r"rows of floats are needed, one per photo; got \w+ of float32 \(1, 6, 4\)"),
@@ -174,7 +173,7 @@ def test_center_loss_never_takes_what_is_not_finite(value: float):
     embeddings[3] = value
     with pytest.raises(NotFiniteError):
         loss(embeddings, LABELS)
-    loss._move(embeddings - loss.centers[LABELS], LABELS, are_checked=False)  # as on a GPU
+    loss._move(embeddings - loss.centers[LABELS], LABELS)  # as on a GPU
     assert loss.centers.isfinite().all()
     with pytest.raises(ValueError, match="embeddings have 3 components, but the centers 4"):
         loss(rows(width=3), LABELS)

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from torch import Tensor, nn
 
-from familiar.training.gradient_caching import backward_chunks, embed_chunks
+from familiar.training.gradient_caching import embed_in_chunks
 
 
 def backward_in_chunks(
@@ -15,9 +15,6 @@ def backward_in_chunks(
     chunk_size: int,
 ) -> float:
     """Return the loss of a batch, and accumulate its gradients."""
-    embeddings, states = embed_chunks(network, embed, images, -(-len(images) // chunk_size))
-    value = loss(embeddings.requires_grad_())
+    value = loss(embed_in_chunks(network, embed, images, -(-len(images) // chunk_size)))
     value.backward()
-    assert embeddings.grad is not None
-    backward_chunks(network, embed, images, embeddings.grad, states)
     return value.item()

@@ -3,7 +3,6 @@
 In a page of docs/ such a table is one line, `<!-- table: NAME -->`.
 """
 
-import inspect
 import re
 import shutil
 from collections.abc import Callable
@@ -15,7 +14,6 @@ from typing import Any
 
 import click
 
-import familiar.losses
 from familiar.training.loss_catalog import LOSSES
 from familiar.training.loss_settings import LossSettings
 from support.api_pages import package_entries, package_rows, packages
@@ -23,25 +21,16 @@ from support.licenses import license_rows
 
 ROOT = Path(__file__).parents[2]
 DOCS, BUILT = ROOT / "docs", ROOT / "build" / "docs"
-FUNCTIONS = {  # of `familiar.losses`, by the class that computes the same
-    "BatchAll": "batch_all_triplet_loss",
-    "SemiHard": "semi_hard_triplet_loss",
-    "BatchHard": "batch_hard_triplet_loss",
-    "HardNegative": "hard_negative_triplet_loss",
-    "Contrastive": "contrastive_loss",
-    "CirclePairs": "circle_pair_loss",
-    "CircleTriplets": "circle_loss",
-}
 METHODS = ("get", "post", "put", "patch", "delete")
 
 
 def losses() -> list[str]:
     """Return a row for each loss: its name, its class, and its settings with their published values."""
-    rows = ["| `loss.name` | class, and function if there is one | its settings | what it is |", "|---|---|---|---|"]
+    rows = ["| `loss.name` | class | its settings | what it is |", "|---|---|---|---|"]
     for name, declared in LOSSES.items():
         settings = declared()
         listed = ", ".join(f"`{key}` {_plain(getattr(settings, key))}" for key in _unshared(declared))
-        rows.append(f"| `{name}` | {_python(declared.loss_class.__name__)} | {listed} | {_summary(declared)} |")
+        rows.append(f"| `{name}` | `{declared.loss_class.__name__}` | {listed} | {_summary(declared)} |")
     return rows
 
 
@@ -49,15 +38,6 @@ def _unshared(declared: type[LossSettings]) -> "dict[str, Field[Any]]":
     """Return the settings that not every loss has."""
     shared = LossSettings.settings()
     return {key: field for key, field in declared.settings().items() if key not in shared}
-
-
-def _python(loss_class: str) -> str:
-    """Return the class of a loss, and the call of the function that computes the same."""
-    name = FUNCTIONS.get(loss_class)
-    if name is None:
-        return f"`{loss_class}`"
-    parameters = inspect.signature(getattr(familiar.losses, name)).parameters.values()
-    return f"`{loss_class}`, `{name}({', '.join(each.name for each in parameters if each.default is each.empty)})`"
 
 
 def loss_settings() -> list[str]:

@@ -30,7 +30,7 @@ def without_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     """Skip all computation in epochs, for tests of what follows from their validations."""
     figures = torch.tensor(1.0), torch.tensor(1.0), torch.tensor(float("nan"))
     monkeypatch.setattr(loop, "draw_curves", lambda *_: None)
-    monkeypatch.setattr(loop, "take_step", lambda _state, _batch, step: StepFigures(step, 1e-3, 1, *figures))
+    monkeypatch.setattr(loop, "take_step", lambda *_: StepFigures(1e-3, 1, *figures))
     monkeypatch.setattr(loop, "embed_by_ranks", lambda *_, **__: np.zeros((1, 1), np.float32))
 
 

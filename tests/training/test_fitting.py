@@ -69,11 +69,11 @@ def test_reports_every_step(finished):
     run, _, steps, _ = finished
     photos = sum(root["photos"] for root in run.data()["train"].values())
     assert photos == 8 * 4
-    assert [(progress.epoch, progress.step) for progress in steps] == [
+    assert [(progress.record.epoch, progress.step) for progress in steps] == [
         (epoch, step) for epoch in (1, 2, 3) for step in (1, 2)
     ]
     assert {(progress.epochs, progress.steps) for progress in steps} == {(3, 2)}
-    assert all(progress.lr > 0 for progress in steps), "a step at a rate of 0 would be wasted"
+    assert all(progress.record.lr > 0 for progress in steps), "a step at a rate of 0 would be wasted"
     assert steps[-1].seconds_left == pytest.approx(0.0)
     photos_left = [progress.seconds_left * progress.photos_per_second for progress in steps]
     assert photos_left == pytest.approx([80, 64, 48, 32, 16, 0])
@@ -98,7 +98,7 @@ def test_resumed_run_has_every_step_once(tmp_path, finished, cats):
     run = RunFolder(tmp_path / "run")
 
     def stop(progress):
-        if (progress.epoch, progress.step) == (2, 2):
+        if (progress.record.epoch, progress.step) == (2, 2):
             raise Interrupted
 
     with pytest.raises(Interrupted):

@@ -1,4 +1,5 @@
 import copy
+import weakref
 
 import pytest
 import torch
@@ -8,7 +9,7 @@ from torch import nn
 
 from familiar.losses import BatchAll, PartialFC, SemiHard
 from familiar.models.catalog import network_spec
-from familiar.training import step
+from familiar.training import state
 from familiar.training.fitting import fit
 from familiar.training.run import RunFolder
 from support.chunks import backward_in_chunks
@@ -153,18 +154,20 @@ def test_chunks_are_even_and_limited_to_chunk_size(count, chunk_size):
     assert sum(sizes) in (count, 2 * count)
 
 
-def test_only_second_pass_builds_graph():
-    """The first pass must not keep activations: saving that memory is the purpose."""
+def test_one_chunk_at_a_time_is_in_memory():
+    """Of what the network computes on the way to the embeddings: saving that memory is the purpose."""
     network = small_network().train().float()
-    requires_grad = []
+    activations: list[weakref.ref] = []
+    alive = []
 
-    def embed(chunk):
-        embeddings = network(chunk)
-        requires_grad.append(embeddings.requires_grad)
-        return embeddings
+    def keep(_, inputs, __):
+        activations.append(weakref.ref(inputs[0]))
+        alive.append(sum(each() is not None for each in activations))
 
-    backward_in_chunks(network, embed, batch_all_loss, images().float(), 4)
-    assert requires_grad == [False] * 3 + [True] * 3
+    network.head.project.register_forward_hook(keep)
+    backward_in_chunks(network, network, batch_all_loss, images().float(), 4)
+    assert len(activations) == 6, "each of three chunks twice"
+    assert max(alive) <= 2, "that of the chunk, and of the one before while it is replaced"
 
 
 def test_loss_parameters_receive_gradient_once():
@@ -210,8 +213,8 @@ def test_chunk_size_enables_gradient_caching(tmp_path, cats, monkeypatch):
     """Chunks give other losses than whole batches here, since batch norms are in training mode."""
     recipe = TINY.with_settings(["loss.name=semi_hard", "sampler.identities=6", "sampler.photos=4"])
     calls = []
-    original = step.backward_chunks
-    monkeypatch.setattr(step, "backward_chunks", lambda *arguments: calls.append(1) or original(*arguments))
+    original = state.embed_in_chunks
+    monkeypatch.setattr(state, "embed_in_chunks", lambda *arguments: calls.append(1) or original(*arguments))
     runs = {size: RunFolder(tmp_path / str(size)) for size in (0, 24, 8)}
     for size, run in runs.items():
         fit(recipe.with_settings([f"sampler.chunk_size={size}"]), cats, run.path)

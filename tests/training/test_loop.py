@@ -10,6 +10,7 @@ from familiar.loading.augment.settings import NO_AUGMENTATION
 from familiar.loading.crops import read_table
 from familiar.loading.dataset import FaceDataset
 from familiar.losses import ArcFace, circle_loss
+from familiar.metrics.pairs import sample_pairs
 from familiar.training import loop
 from familiar.training import step as step_module
 from familiar.training.checkpoint import load_state, load_weights
@@ -21,7 +22,7 @@ from familiar.training.objective import Objective, validation_loss
 from familiar.training.run import RunFolder
 from familiar.training.schedule import statistics_momentum
 from familiar.training.step_log import read_steps
-from familiar.training.validation import ValidationScores, embed_dataset, validate, validation_pairs
+from familiar.training.validation import ValidationScores, embed_dataset, validate
 from support.tiers import small_and_exhaustive
 from support.tiny_run import TINY, Interrupted, history, save_photos, stop_after
 
@@ -252,7 +253,7 @@ def test_training_learns_identities(tmp_path):
     photos = prepare_data(run.recipe(), read_table(data.read(), run.recipe().input.preprocessing())).train
     photos.augmentation = None
     labels = photos.table.labels
-    learned = validate(embed_dataset(network, photos), labels, validation_pairs(labels, 1000, 0))
+    learned = validate(embed_dataset(network, photos), labels, sample_pairs(labels, 1000, 0))
     assert learned.recall_at_1 > 0.25  # by chance: 5 in 47
     assert learned.auc > 0.55
 

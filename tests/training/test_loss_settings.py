@@ -17,7 +17,7 @@ SETTINGS_WITH_RANGE = [
     for name, field in declared.settings().items()
     if field.metadata["range"] is not None
 ]
-SCHEDULED = [(loss, name) for loss, name in SETTINGS_WITH_RANGE if name in LOSSES[loss].scheduled()]
+SCHEDULED = [(loss, name) for loss, name in SETTINGS_WITH_RANGE if name in LOSSES[loss]().schedules()]
 
 
 def range_of(loss, name):
@@ -49,19 +49,20 @@ def test_published_values_are_the_defaults_of_the_class(name):
     for argument in settings.arguments():
         value = getattr(settings, argument)
         assert (value.extremes[-1] if isinstance(value, Schedule) else value) == getattr(built, argument)
-    ramps = {argument for argument in settings.attributes() if getattr(settings, argument).varies}
+    ramps = {argument for argument in settings.schedules() if getattr(settings, argument).varies}
     assert ramps == ({"margin_rad"} if name in ("arcface", "subcenter_arcface", "partial_fc") else set())
 
 
 @pytest.mark.parametrize("name", LOSSES)
 def test_built_loss_is_the_declared_class_with_its_settings_as_attributes(name):
     settings = LOSSES[name]()
-    values = {attribute: 1.0 if attribute != "label_smoothing" else 0.5 for attribute in settings.attributes()}
+    attributes = settings.schedules().keys() & settings.arguments()
+    values = {attribute: 1.0 if attribute != "label_smoothing" else 0.5 for attribute in attributes}
     built = settings.build(4, 3, values)
     assert type(built) is settings.loss_class
     assert {attribute: getattr(built, attribute) for attribute in values} == values
     with_start_values = settings.build(4, 3)
-    for attribute in settings.attributes():
+    for attribute in attributes:
         assert getattr(with_start_values, attribute) == getattr(settings, attribute).start
 
 
@@ -120,7 +121,7 @@ def test_loss_categories_are_complete_and_disjoint():
 )
 def test_defaults_match_published_settings(name, published):
     for key, value in published.items():
-        expected = Schedule(float(value)) if key in LOSSES[name].scheduled() else value
+        expected = Schedule(float(value)) if key in LOSSES[name]().schedules() else value
         assert getattr(LOSSES[name](), key) == expected
 
 

@@ -91,7 +91,7 @@ def test_default_is_semi_hard_with_facenet_margin():
 def test_accepts_either_batch_order_and_any_integer_labels(dtype):
     images, labels = unit_rows(40), TEN_OF_FOUR.to(dtype)
     expected = list(MINERS["batch_hard"](images, TEN_OF_FOUR, 0.2))
-    for batch in ((images, labels), (labels, images), [labels, images]):
+    for batch in ((images, labels), (labels, images), [labels, images], (images, labels.tolist())):
         assert get_triplets(batch, as_vectors, "batch_hard") == expected
 
 

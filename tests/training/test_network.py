@@ -23,7 +23,7 @@ from familiar.training.network import (
     initial_network,
     initial_run,
     initialize_projection,
-    with_normalization_from,
+    with_normalization,
 )
 from familiar.training.recipe import Recipe
 from familiar.training.run import RunFolder
@@ -232,9 +232,11 @@ def test_rejects_run_with_different_head(run, changed, message):
 
 def test_resumed_run_keeps_resolved_normalization():
     earlier = TINY.with_settings(["input.normalization=symmetric", "seed=7"])
-    assert with_normalization_from(TINY, earlier) == TINY.with_settings(["input.normalization=symmetric"])
+    assert with_normalization(TINY, earlier.input.normalization) == TINY.with_settings(
+        ["input.normalization=symmetric"]
+    )
     chosen = TINY.with_settings(["input.normalization=imagenet"])
-    assert with_normalization_from(chosen, earlier) == chosen
+    assert with_normalization(chosen, earlier.input.normalization) == chosen
 
 
 @torch.no_grad()

@@ -252,13 +252,15 @@ def test_sparse_centers_have_their_own_optimizer():
     )
     optimizer = build_optimizer(network, built, SMALL.optimizer, 4)
     assert isinstance(built.loss, PartialFC)
-    assert optimizer.sparse is not None
-    assert [id(parameter) for parameter in optimizer.sparse.param_groups[0]["params"]] == [id(built.loss.centers)]
+    assert len(optimizer.parts) == 2
+    assert [id(parameter) for parameter in optimizer.parts[1].param_groups[0]["params"]] == [id(built.loss.centers)]
     assert all(
-        parameter is not built.loss.centers for group in optimizer.dense.param_groups for parameter in group["params"]
+        parameter is not built.loss.centers
+        for group in optimizer.parts[0].param_groups
+        for parameter in group["params"]
     )
     optimizer.set_rates(2)
-    assert optimizer.sparse.param_groups[0]["lr"] == optimizer.current_rates[0] > 0
+    assert optimizer.parts[1].param_groups[0]["lr"] == optimizer.current_rates[0] > 0
     before = built.loss.centers.detach().clone()
     embeddings = network(torch.randn(4, 3, 32, 32))
     built(embeddings, torch.tensor([0, 1, 2, 3]), torch.arange(4)).backward()

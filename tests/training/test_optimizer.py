@@ -22,7 +22,7 @@ def parts():
 
 def test_every_parameter_is_in_exactly_one_group(parts):
     network, objective = parts
-    trunk, rest = build_optimizer(network, objective, SETTINGS, 10).dense.param_groups
+    trunk, rest = build_optimizer(network, objective, SETTINGS, 10).parts[0].param_groups
     in_trunk, in_rest = ([id(parameter) for parameter in group["params"]] for group in (trunk, rest))
     assert sorted(in_trunk) == sorted(id(parameter) for parameter in network.trunk.parameters())
     expected = [*network.head.parameters(), *objective.parameters()]
@@ -40,7 +40,7 @@ def test_both_groups_follow_schedule_with_own_peak(parts, at_epoch):
     head, trunk = optimizer.current_rates
     assert head == learning_rate(1e-2, 1e-6, 2, 10, at_epoch)
     assert trunk == learning_rate(1e-3, 1e-6, 2, 10, at_epoch)
-    assert [group["lr"] for group in optimizer.dense.param_groups] == [trunk, head]
+    assert [group["lr"] for group in optimizer.parts[0].param_groups] == [trunk, head]
 
 
 def test_zero_trunk_rate_freezes_trunk(parts):
@@ -50,7 +50,7 @@ def test_zero_trunk_rate_freezes_trunk(parts):
     for at_epoch in (0, 4.5, 7, 9.9):
         optimizer.set_rates(at_epoch)
         objective(network(torch.randn(4, 3, 32, 32)), torch.tensor([0, 1, 2, 0])).backward()
-        optimizer.dense.step()
+        optimizer.parts[0].step()
         assert optimizer.current_rates[1] == 0.0
     assert all(torch.equal(*pair) for pair in zip(before, network.trunk.parameters(), strict=True))
 
@@ -73,7 +73,7 @@ def test_peak_rates_survive_state_round_trip(parts):
 def test_frozen_trunk_is_not_optimized():
     network = network_spec("mobilenetv3_small_050").build(32, 8, 0.0, frozen_trunk=True)
     optimizer = build_optimizer(network, ArcFace(8, 3), SETTINGS, 10)
-    assert optimizer.dense.param_groups[0]["params"] == []
+    assert optimizer.parts[0].param_groups[0]["params"] == []
     optimizer.set_rates(3)
     network(torch.randn(4, 3, 32, 32)).sum().backward()
     assert optimizer.step() > 0
@@ -85,8 +85,8 @@ def test_frozen_trunk_is_not_optimized():
 )
 def test_name_selects_optimizer_class(parts, name, optimizer_class):
     optimizer = build_optimizer(*parts, replace(SETTINGS, name=name), 10)
-    assert type(optimizer.dense) is optimizer_class
-    assert {group["weight_decay"] for group in optimizer.dense.param_groups} == {0.1}
+    assert type(optimizer.parts[0]) is optimizer_class
+    assert {group["weight_decay"] for group in optimizer.parts[0].param_groups} == {0.1}
 
 
 def test_adagrad_matches_closed_form(parts):

@@ -6,12 +6,13 @@ import torch
 
 from familiar.loading.crops import read_table
 from familiar.loading.dataset import FaceDataset
+from familiar.metrics.pairs import sample_pairs
 from familiar.models.quantized import round_to_8_bits
 from familiar.training.checkpoint import load_weights
 from familiar.training.fitting import fit
 from familiar.training.network import build_network
 from familiar.training.run import RunFolder
-from familiar.training.validation import embed_dataset, validate, validation_pairs
+from familiar.training.validation import embed_dataset, validate
 from support.tiers import small_and_exhaustive
 from support.tiny_run import TINY, Interrupted, history, stop_after
 
@@ -23,7 +24,7 @@ AWARE = TINY.with_settings(["quantize.aware=true", "budget.epochs=2", "validatio
 def negative_similarity(network, recipe, data, split):
     read = read_table(data.read().select_identities(split.validation), recipe.input.preprocessing())
     photos = FaceDataset(read.table, read.crops)
-    pairs = validation_pairs(photos.table.labels, recipe.validation.pairs, recipe.seed)
+    pairs = sample_pairs(photos.table.labels, recipe.validation.pairs, recipe.seed)
     return validate(embed_dataset(network, photos), photos.table.labels, pairs).mean_negative_similarity
 
 

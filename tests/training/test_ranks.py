@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -24,9 +25,10 @@ from familiar.loading.sampler import IdentityBatches, ShuffledBatches
 from familiar.models.catalog import network_spec
 from familiar.models.network import EmbeddingNetwork
 from familiar.models.weights import initialize_batch_norm
-from familiar.training import center_shards, fitting, loop
+from familiar.training import fitting, loop
 from familiar.training import ranks as ranks_module
-from familiar.training.center_shards import PATTERN, sharded_centers
+from familiar.training import state as state_module
+from familiar.training.center_shards import sharded_centers
 from familiar.training.checkpoint import load_state
 from familiar.training.data import prepare_data
 from familiar.training.fitting import fit
@@ -98,7 +100,7 @@ def train_in_float64(photos: Path, runs: Path, epochs: str, *names: str) -> None
             if getattr(recipe.loss, "start", "random") == "means":
                 start_centers_at_means(state)
             losses: list[float] = []
-            loop.train(state, [lambda step, losses=losses: losses.append(step.loss)])
+            loop.train(state, [lambda step, losses=losses: losses.append(step.record.loss)])
             tensors = {key: value.numpy() for key, value in network.state_dict().items()}
             parts = ranks.gather({key: value.numpy() for key, value in state.objective.state_dict().items()})
             for key in parts[0]:
@@ -115,7 +117,7 @@ def fit_sharded(photos: Path, run: Path, killed_rank: str = "-1", after_epoch: s
     def save_and_die(state: TrainingState) -> None:
         save(state)
         if state.epoch == int(after_epoch):
-            state.ranks.wait()  # for rank 0, which writes the state last
+            state.ranks.wait()  # for rank 0, which writes the state
             if state.ranks.rank == int(killed_rank):
                 os.kill(os.getpid(), signal.SIGKILL)
 
@@ -124,16 +126,16 @@ def fit_sharded(photos: Path, run: Path, killed_rank: str = "-1", after_epoch: s
     fit(SHARDED, str(photos), run, resume=RunFolder(run).recipe_json.exists())
 
 
-def fit_until_disk_is_full(photos: Path, run: Path, full_rank: str, epoch: str) -> None:
-    """Start or resume a run; one rank cannot write its class centers after an epoch."""
-    write = center_shards.write_atomically
+def fit_until_disk_is_full(photos: Path, run: Path, epoch: str) -> None:
+    """Start or resume a run, whose state cannot be written after an epoch."""
+    save = state_module.save_state
 
-    def write_until_full(path: Path, data: bytes) -> None:
-        if f"centers-{int(epoch):05d}.0-{full_rank}-of" in path.name:
+    def save_until_full(path: Path, content: dict[str, Any]) -> None:
+        if len(content["records"]) == int(epoch):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
-        write(path, data)
+        save(path, content)
 
-    center_shards.write_atomically = write_until_full
+    state_module.save_state = save_until_full
     fitting.estimate_batch_norm_statistics = measure_statistics
     fit(SHARDED, str(photos), run, resume=RunFolder(run).recipe_json.exists())
 
@@ -226,10 +228,12 @@ def test_run_whose_ranks_are_killed_resumes_with_another_number_of_ranks(photos:
     succeed(1, "fit", photos, expected.path)
     for processes, killed_rank, epoch in ((2, 1, 1), (3, 0, 2)):
         assert start(processes, "fit", photos, run.path, killed_rank, epoch).returncode != 0
-        assert len(load_state(run.state)["records"]) == epoch
-        assert len(list(run.path.glob(PATTERN))) == processes
+        content = load_state(run.state)
+        assert len(content["records"]) == epoch
+        centers, moments = content["objective"]["batch_loss.centers"], content["optimizer"][1]["state"][0]
+        assert centers.shape == moments["exp_avg"].shape == moments["exp_avg_sq"].shape
     succeed(1, "fit", photos, run.path)
-    assert not list(run.path.glob(PATTERN))
+    assert load_state(run.state)["objective"]["batch_loss.centers"].shape == centers.shape, "those of all ranks"
     for actual, desired in zip(history(run), history(expected), strict=True):
         for name in ("loss", "validation_auc"):
             assert float(actual[name]) == pytest.approx(float(desired[name]), rel=1e-3), name
@@ -249,22 +253,20 @@ def test_run_whose_ranks_are_killed_resumes_identically_with_as_many(photos: Pat
     succeed(2, "fit until", photos, run.path, 0)
     for name in ("last", "best", "embedder", "steps_csv"):
         assert getattr(run, name).read_bytes() == getattr(expected, name).read_bytes(), name
-    for file in expected.path.glob(PATTERN):
-        assert (run.path / file.name).read_bytes() == file.read_bytes()
+    actual, desired = (load_state(each.state) for each in (run, expected))
+    for part in ("objective", "optimizer"):
+        torch.testing.assert_close(actual[part], desired[part], rtol=0, atol=0)
 
 
 @pytest.mark.exhaustive
-def test_run_whose_disk_is_full_on_one_rank_keeps_its_last_epoch(photos: Path, tmp_path: Path):
+def test_run_whose_disk_is_full_keeps_its_last_epoch(photos: Path, tmp_path: Path):
     run = RunFolder(tmp_path / "run")
-    done = start(2, "fit until disk is full", photos, run.path, 1, 2)
+    done = start(2, "fit until disk is full", photos, run.path, 2)
     assert done.returncode != 0
-    assert f"No space left on device: '{run.path / 'centers-00002.0-1-of-2.safetensors'}'" in done.stderr
+    assert f"No space left on device: '{run.state}'" in done.stderr
     assert len(load_state(run.state)["records"]) == 1
     succeed(2, "fit", photos, run.path)
     assert len(history(run)) == 3
-    assert sorted(path.name for path in run.path.glob(PATTERN)) == [
-        f"centers-00003.0-{rank}-of-2.safetensors" for rank in range(2)
-    ]
 
 
 def test_lost_connection_says_how_to_continue(photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

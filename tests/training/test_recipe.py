@@ -371,7 +371,7 @@ def test_quantize_aware_accepts_only_true_or_false(text, value):
     changed = DEFAULT.with_settings([f"quantize.aware={text}"])
     assert changed == dataclasses.replace(DEFAULT, quantize=QuantizeSettings(aware=value))
     assert changed.to_primitive()["quantize"] == {"aware": value}
-    with pytest.raises(BadRecipe, match=r"^quantize\.aware must be true or false, not '8'$"):
+    with pytest.raises(BadRecipe, match=r"^quantize\.aware: '8' has the wrong type, expected true or false$"):
         DEFAULT.with_settings(["quantize.aware=8"])
 
 
@@ -473,16 +473,19 @@ def test_dissimilar_key_error_has_no_suggestion():
     [
         ("optimizer.lr", "'optimizer.lr': expected key=value"),
         ("", "expected key=value"),
-        ("optimizer.lr=fast", "optimizer.lr must be a number, not 'fast'"),
-        ("optimizer.lr=", "optimizer.lr must be a number, not ''"),
-        ("budget.epochs=2.5", "budget.epochs must be a whole number, not '2.5'"),
-        ("budget.epochs=1e3", "budget.epochs must be a whole number, not '1e3'"),
-        ("seed=none", "seed must be a whole number, not 'none'"),
-        ("input.resize=squash", "input.resize must be one of stretch, center_crop, not 'squash'"),
-        ("loss.name=triplet", "^loss.name must be one of softmax, .*, circle_triplets, not 'triplet'$"),
-        ("loss.branch=steep", "loss.branch must be one of penalty, continuous, not 'steep'"),
-        ("loss.prefixes=a,128", "loss.prefixes must be a whole number, not 'a'"),
-        ("loss.prefixes=64.5,128", "loss.prefixes must be a whole number, not '64.5'"),
+        ("optimizer.lr=fast", "optimizer.lr: 'fast' has the wrong type, expected a number"),
+        ("optimizer.lr=", "optimizer.lr: '' has the wrong type, expected a number"),
+        ("budget.epochs=2.5", "budget.epochs: '2.5' has the wrong type, expected a whole number"),
+        ("budget.epochs=1e3", "budget.epochs: '1e3' has the wrong type, expected a whole number"),
+        ("seed=none", "seed: 'none' has the wrong type, expected a whole number"),
+        ("input.resize=squash", "input.resize: 'squash' has the wrong type or value, expected stretch, center_crop"),
+        (
+            "loss.name=triplet",
+            "^loss.name: 'triplet' has the wrong type or value, expected softmax, .*, circle_triplets",
+        ),
+        ("loss.branch=steep", "loss.branch: 'steep' has the wrong type or value, expected penalty, continuous"),
+        ("loss.prefixes=a,128", "loss.prefixes: 'a' has the wrong type, expected a whole number"),
+        ("loss.prefixes=64.5,128", "loss.prefixes: '64.5' has the wrong type, expected a whole number"),
         ("loss.prefix_weights=1", r"loss\.prefixes must be strictly increasing"),
         (
             "loss.scale=fast",
@@ -492,7 +495,7 @@ def test_dissimilar_key_error_has_no_suggestion():
         ("loss.scale=nan", r"^loss\.scale: 'nan' is not a valid schedule"),
         ("loss.margin_rad=0 to 3 over 0.3", r"loss\.margin_rad must be in \[0, 2\.33\], not 3"),
         ("loss.margin_rad=3 to 0 over 0.3", r"loss\.margin_rad must be in \[0, 2\.33\], not 3"),
-        ("mining.mode=sometimes", "mining.mode must be one of online, offline, not 'sometimes'"),
+        ("mining.mode=sometimes", "mining.mode: 'sometimes' has the wrong type or value, expected online, offline"),
         ("mining.skip=0.6", r"mining\.skip must be in \[0, 0\.5\], not 0\.6"),
         ("mining.every_steps=0", r"mining\.every_steps must be in"),
         ("mining.subset=-1", r"mining\.subset must be in"),
@@ -529,7 +532,7 @@ def test_rejects_conflicting_settings():
 
 @pytest.mark.parametrize("text", ["1", "yes", "", "none"])
 def test_bias_rejects_non_boolean_text(text):
-    with pytest.raises(BadRecipe, match=f"^loss.bias must be true or false, not '{text}'$"):
+    with pytest.raises(BadRecipe, match=f"^loss.bias: '{text}' has the wrong type, expected true or false$"):
         DEFAULT.with_settings(["loss.name=softmax", f"loss.bias={text}"])
 
 

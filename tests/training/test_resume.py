@@ -252,11 +252,11 @@ def test_run_that_ends_by_time_within_an_epoch_continues_from_its_last_step(
     def spend_time(progress: Any) -> None:
         nonlocal skipped_seconds
         steps.append(progress)
-        skipped_seconds += 2000 if progress.epoch == 2 and progress.step == 3 else 0
+        skipped_seconds += 2000 if progress.record.epoch == 2 and progress.step == 3 else 0
 
     result = fit(recipe, cats, run.path, on_step=spend_time)
     assert (result.stopped, result.epochs) == ("time", 2)
-    assert (steps[-1].epoch, steps[-1].step) == (2, 3)
+    assert (steps[-1].record.epoch, steps[-1].step) == (2, 3)
     assert steps[-1].steps > 3
     assert history(run)[-1]["validation_accuracy"]
     assert run.embedder.exists()

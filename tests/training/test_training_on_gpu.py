@@ -57,7 +57,7 @@ def test_resumed_run_learns_what_an_uninterrupted_one_learns(tmp_path, cats, sav
     fit(TINY, cats, unbroken.path, workers=1)
 
     def stop_in_epoch_2(progress):
-        if (progress.epoch, progress.step) == (2, 2):
+        if (progress.record.epoch, progress.step) == (2, 2):
             raise Interrupted
 
     stop = {"on_step": stop_in_epoch_2} if save_every_steps else {"on_epoch": stop_after(2)}

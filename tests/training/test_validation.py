@@ -13,8 +13,9 @@ from familiar.datasets.folders import DataSpec
 from familiar.loading.batches import PhotoBatches
 from familiar.loading.crops import read_table
 from familiar.loading.dataset import FaceDataset, sequential_batches
+from familiar.metrics.pairs import sample_pairs
 from familiar.photos.preprocessing import Preprocessing
-from familiar.training.validation import embed_dataset, validate, validation_loss_rows, validation_pairs
+from familiar.training.validation import embed_dataset, validate, validation_loss_rows
 from support.tiny_run import save_photos
 
 LABELS = np.repeat(np.arange(6), 4)
@@ -27,8 +28,8 @@ def noisy_identities(noise, seed=0, labels=LABELS):
 
 
 def test_pairs_are_deterministic_and_half_are_same():
-    first, again = (validation_pairs(LABELS, 40, seed=3) for _ in range(2))
-    other = validation_pairs(LABELS, 40, seed=4)
+    first, again = (sample_pairs(LABELS, 40, seed=3) for _ in range(2))
+    other = sample_pairs(LABELS, 40, seed=4)
     for name in ("left", "right", "same"):
         assert np.array_equal(getattr(first, name), getattr(again, name))
     assert not np.array_equal(first.left, other.left)
@@ -37,13 +38,13 @@ def test_pairs_are_deterministic_and_half_are_same():
 
 
 def test_takes_all_pairs_when_fewer_than_requested():
-    pairs = validation_pairs(LABELS, 5000, seed=0)
+    pairs = sample_pairs(LABELS, 5000, seed=0)
     assert len(pairs.left) == 24 * 23 // 2
     assert len({*zip(pairs.left.tolist(), pairs.right.tolist(), strict=True)}) == 24 * 23 // 2
 
 
 def test_perfect_embeddings_score_one():
-    result = validate(noisy_identities(0.0), LABELS, validation_pairs(LABELS, 100, 0))
+    result = validate(noisy_identities(0.0), LABELS, sample_pairs(LABELS, 100, 0))
     assert (result.accuracy, result.auc, result.recall_at_1) == (1.0, 1.0, 1.0)
     assert not result.collapsed
 
@@ -52,7 +53,7 @@ def test_random_embeddings_score_at_chance():
     rng = np.random.default_rng(0)
     labels = np.repeat(np.arange(100), 5)
     embeddings = normalize(rng.normal(size=(500, 64)).astype(np.float32))
-    result = validate(embeddings, labels, validation_pairs(labels, 2000, 0))
+    result = validate(embeddings, labels, sample_pairs(labels, 2000, 0))
     assert result.auc == pytest.approx(0.5, abs=0.05)
     assert 0.5 <= result.accuracy < 0.56
     assert result.recall_at_1 < 0.05
@@ -63,7 +64,7 @@ def test_random_embeddings_score_at_chance():
 @given(noise=st.floats(0.2, 2), count=st.integers(10, 300), seed=st.integers(0, 999))
 def test_figures_match_slow_reference(noise, count, seed):
     embeddings = noisy_identities(noise, seed)
-    pairs = validation_pairs(LABELS, count, seed)
+    pairs = sample_pairs(LABELS, count, seed)
     result = validate(embeddings, LABELS, pairs)
     wide = embeddings.astype(np.float64)
     scores = np.float32([wide[i] @ wide[j] for i, j in zip(pairs.left, pairs.right, strict=True)])
@@ -85,12 +86,12 @@ def test_figures_match_slow_reference(noise, count, seed):
 def test_accuracy_balances_same_and_different_pairs():
     """All pairs: 36 positive, 240 negative."""
     random = normalize(np.random.default_rng(0).normal(size=(24, 16)).astype(np.float32))
-    assert validate(random, LABELS, validation_pairs(LABELS, 5000, 0)).accuracy < 0.65 < 240 / 276
+    assert validate(random, LABELS, sample_pairs(LABELS, 5000, 0)).accuracy < 0.65 < 240 / 276
 
 
 def test_reports_collapse_of_near_identical_embeddings():
     embeddings = normalize(np.tile(np.float32([3, 4, 0]), (24, 1)) + 1e-3 * noisy_identities(1)[:, :3])
-    result = validate(embeddings, LABELS, validation_pairs(LABELS, 60, 0))
+    result = validate(embeddings, LABELS, sample_pairs(LABELS, 60, 0))
     assert result.collapsed
     assert result.mean_negative_similarity > 0.999
 
@@ -100,7 +101,7 @@ def test_rejects_zero_or_non_finite_embeddings(bad):
     embeddings = noisy_identities(1.0)
     embeddings[7] = bad
     with pytest.raises(TrainingFailed, match=r"optimizer\.lr"):
-        validate(embeddings, LABELS, validation_pairs(LABELS, 60, 0))
+        validate(embeddings, LABELS, sample_pairs(LABELS, 60, 0))
 
 
 class MeanColor(nn.Module):

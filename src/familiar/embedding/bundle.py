@@ -117,6 +117,7 @@ def resolve_model(model: Path | str) -> Path:
         if not path.exists():
             path = shipped.get(str(model), path)
         if path.is_dir():
+            _check_finished(path)
             path = path / run_files.BUNDLE
         is_there = path.is_file()
     except (OSError, ValueError):  # a name that is too long, or with a zero byte
@@ -127,6 +128,19 @@ def resolve_model(model: Path | str) -> Path:
             f"{model}: no bundle found; give a .onnx file of `familiar export`, the folder of a finished run{names}"
         )
     return path
+
+
+def _check_finished(run: Path) -> None:
+    """Raise BadBundle if a folder holds a run that has no bundle yet."""
+    if (run / run_files.BUNDLE).is_file() or not (run / run_files.RECIPE).is_file():
+        return
+    if (run / run_files.EMBEDDER_WEIGHTS).is_file():
+        raise BadBundle(
+            f"{run}: this run is not exported yet; do so: familiar export {run} --output {run / run_files.BUNDLE}"
+        )
+    raise BadBundle(
+        f"{run}: this run is not finished; repeat its command with --resume: familiar train ... --output {run} --resume"
+    )
 
 
 def load_bundle(model: Path | str) -> Bundle:

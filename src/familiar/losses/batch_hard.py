@@ -1,7 +1,7 @@
 """Batch-hard triplet loss (Hermans et al., arXiv 1703.07737, Eq. 5): one triplet per anchor, its hardest."""
 
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
 
 import torch
 from jaxtyping import Float, Int64
@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.nn.functional import relu, softplus
 
 from familiar.core.settings import setting
-from familiar.losses.blockwise import Reduction, to_float32
+from familiar.losses.blockwise import loss_with_gradient
 from familiar.losses.mining import Triplets, hardest_pairs, mine_batch_hard
 from familiar.losses.triplet import TripletLoss, triplet_gaps
 from familiar.losses.validation import check_batch
@@ -17,11 +17,11 @@ from familiar.losses.validation import check_batch
 
 @dataclass
 class BatchHard(TripletLoss):
-    """The farthest positive and the nearest negative of each anchor (Hermans et al., arXiv 1703.07737).
-
-    See `batch_hard_triplet_loss`.
+    """The farthest positive and the nearest negative of each anchor (Hermans et al., arXiv 1703.07737, Eq. 5).
 
     Attributes:
+        margin: in squared distance, [0, 4].
+        reduction: the mean over the triplets that cost something ("active"), or over "all".
         soft_margin: use `log(1 + exp(d(a,p) - d(a,n)))` instead of the hinge; the margin is not used, and every triplet
             is active.
     """
@@ -44,59 +44,30 @@ class BatchHard(TripletLoss):
     ) -> Float[Tensor, ""]:
         """Compute the loss of a batch, as `PairLoss` does. The rows of one triplet per anchor fit into memory."""
         check_batch(embeddings, labels, anchors, unit=True)
-        value: Tensor = _BatchHardFunction.apply(embeddings, labels, self, anchors)  # pyright: ignore
-        return value
+        return loss_with_gradient(embeddings, partial(self.value_and_gradient, labels, anchors))
 
-
-class _BatchHardFunction(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, embeddings: Tensor, labels: Tensor, loss: BatchHard, count: int | None) -> Tensor:
-        positives, negatives, has_both = hardest_pairs(embeddings, labels, count)
-        rows = to_float32(embeddings)
-        anchors = rows[: len(has_both)]
-        pull = rows.index_select(0, positives) - anchors
-        push = anchors - rows.index_select(0, negatives)
+    def value_and_gradient(
+        self, labels: Tensor, anchors: int | None, rows: Tensor, needs_gradient: bool
+    ) -> tuple[Tensor, Tensor]:
+        """Compute the loss of unit rows and, if it is needed, its gradient with respect to them."""
+        positives, negatives, has_both = hardest_pairs(rows, labels, anchors)
+        anchor_rows = rows[: len(has_both)]
+        pull = rows.index_select(0, positives) - anchor_rows
+        push = anchor_rows - rows.index_select(0, negatives)
         gaps = ((pull + push) * (pull - push)).sum(dim=1)  # as in triplet_gaps
-        if loss.soft_margin:
+        if self.soft_margin:
             costs, slopes = softplus(gaps) * has_both, gaps.sigmoid() * has_both
             counted = has_both
         else:
-            costs = relu(gaps + loss.margin) * has_both
+            costs = relu(gaps + self.margin) * has_both
             slopes = costs > 0
-            counted = slopes if loss.reduction == "active" else has_both
+            counted = slopes if self.reduction == "active" else has_both
         terms = counted.sum().clamp_min(1)
-        if ctx.needs_input_grad[0]:
+        gradient = torch.zeros_like(rows)
+        if needs_gradient:
             factors = (slopes.to(rows.dtype) * 2 / terms)[:, None]
             pull *= factors
             push *= factors
-            gradient = torch.zeros_like(rows)
             gradient[: len(has_both)] -= pull + push
             gradient.index_add_(0, positives, pull).index_add_(0, negatives, push)
-            ctx.dtype = embeddings.dtype
-            ctx.save_for_backward(gradient)
-        return costs.sum() / terms
-
-    @staticmethod
-    @torch.autograd.function.once_differentiable
-    def backward(ctx: Any, *value_gradients: Tensor) -> tuple[Tensor | None, ...]:  # pyright: ignore
-        return (ctx.saved_tensors[0] * value_gradients[0]).to(ctx.dtype), None, None, None
-
-
-def batch_hard_triplet_loss(
-    embeddings: Float[Tensor, "n d"],
-    labels: Int64[Tensor, " n"],
-    margin: float = BatchHard.margin,
-    *,
-    reduction: Reduction = BatchHard.reduction,
-    soft_margin: bool = BatchHard.soft_margin,
-) -> Float[Tensor, ""]:
-    """Compute the triplet loss of each anchor's farthest positive and nearest negative (arXiv 1703.07737, Eq. 5).
-
-    Args:
-        embeddings: unit rows.
-        labels: the identity of each row.
-        margin: in squared distance, [0, 4].
-        reduction: the mean over the triplets that cost something ("active"), or over "all".
-        soft_margin: use `log(1 + exp(d(a,p) - d(a,n)))` instead of the hinge, without a margin.
-    """
-    return BatchHard(margin, reduction, soft_margin)(embeddings, labels)
+        return costs.sum() / terms, gradient

@@ -9,8 +9,9 @@ embeddings.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from functools import partial
 from typing import Any, ClassVar, Literal, NamedTuple
 
 import torch
@@ -90,8 +91,35 @@ class PairLoss(ABC):
                 more anchors than rows.
         """
         check_batch(embeddings, labels, anchors, unit=True)
-        value: Tensor = _PairLossFunction.apply(embeddings, labels, self, anchors)  # pyright: ignore
-        return value
+        return loss_with_gradient(embeddings, partial(self.value_and_gradient, labels, anchors))
+
+    def value_and_gradient(
+        self, labels: Tensor, anchors: int | None, rows: Tensor, needs_gradient: bool
+    ) -> tuple[Tensor, Tensor]:
+        """Compute the loss of unit rows and, if it is needed, its gradient with respect to them."""
+        distances = self.uses == "distance"
+        left, right = _distance_factors(rows) if distances else (rows, rows)
+        total, terms = rows.new_zeros((), dtype=torch.float64), labels.new_zeros(())
+        sums, weights = torch.zeros_like(rows), rows.new_zeros(len(rows), 1)
+        count = len(labels) if anchors is None else anchors
+        for anchor_rows, positive_cols, positive_mask in _anchor_blocks(labels, count):
+            cost = self.block_loss(Block(left[anchor_rows] @ right.T, positive_cols, positive_mask))
+            total += cost.total
+            terms += cost.terms
+            if not needs_gradient:
+                continue
+            if len(positive_cols) == len(labels):  # a single block: one product gives both sides of every pair
+                both_sides = cost.grad + cost.grad.T
+                sums, weights = both_sides @ rows, both_sides.sum(dim=1, keepdim=True)
+                continue
+            sums[anchor_rows].addmm_(cost.grad, rows)
+            sums.addmm_(cost.grad.T, rows[anchor_rows])
+            weights[anchor_rows] += cost.grad.sum(dim=1, keepdim=True)
+            weights += cost.grad.sum(dim=0)[:, None]
+        terms.clamp_min_(1)
+        # The derivative of |a|^2 - 2 ab + |b|^2 by a is 2 a - 2 b.
+        gradient = torch.addcmul(sums * -2, rows, weights, value=2) if distances else sums
+        return total.div_(terms).to(rows.dtype), gradient.div_(terms)
 
 
 def distance_blocks(embeddings: Float[Tensor, "n d"], labels: Int64[Tensor, " n"]) -> Iterator[tuple[slice, Block]]:
@@ -105,49 +133,32 @@ def distance_blocks(embeddings: Float[Tensor, "n d"], labels: Int64[Tensor, " n"
         yield anchor_rows, Block(values, positive_cols, positive_mask)
 
 
-def count_terms(loss: PairLoss, embeddings: Float[Tensor, "n d"], labels: Int64[Tensor, " n"]) -> Int64[Tensor, ""]:
-    """Count the terms that a loss of distances is the mean of."""
-    terms = torch.zeros((), dtype=torch.int64, device=labels.device)
-    for _, block in distance_blocks(embeddings, labels):
-        terms += loss.block_loss(block).terms
-    return terms
+def loss_with_gradient(embeddings: Tensor, compute: Callable[[Tensor, bool], tuple[Tensor, Tensor]]) -> Tensor:
+    """Compute a loss whose gradient is written out.
+
+    Args:
+        embeddings: of the batch.
+        compute: takes them in float32 or float64, and whether the gradient is needed; returns the loss and the
+            gradient, which may be anything if it is not needed.
+    """
+    value: Tensor = _LossWithGradient.apply(embeddings, compute)  # pyright: ignore
+    return value
 
 
-class _PairLossFunction(torch.autograd.Function):
+class _LossWithGradient(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, embeddings: Tensor, labels: Tensor, loss: PairLoss, anchors: int | None) -> Tensor:
+    def forward(ctx: Any, embeddings: Tensor, compute: Callable[[Tensor, bool], tuple[Tensor, Tensor]]) -> Tensor:
         with no_grad_no_autocast(embeddings):
-            rows = to_float32(embeddings)
-            distances = loss.uses == "distance"
-            left, right = _distance_factors(rows) if distances else (rows, rows)
-            n, count = len(labels), len(labels) if anchors is None else anchors
-            total, terms = rows.new_zeros((), dtype=torch.float64), labels.new_zeros(())
-            sums = right[:0]
-            for anchor_rows, positive_cols, positive_mask in _anchor_blocks(labels, count):
-                cost = loss.block_loss(Block(left[anchor_rows] @ right.T, positive_cols, positive_mask))
-                total += cost.total
-                terms += cost.terms
-                if not ctx.needs_input_grad[0]:
-                    continue
-                if len(positive_cols) == n:  # a single block: one product gives both sides of every pair
-                    sums = (cost.grad + cost.grad.T) @ right
-                    continue
-                sums = sums if len(sums) else torch.zeros_like(right)
-                sums[anchor_rows].addmm_(cost.grad, right)
-                sums.addmm_(cost.grad.T, right[anchor_rows])
-            terms.clamp_min_(1)
-            if ctx.needs_input_grad[0]:
-                sums = sums if len(sums) else torch.zeros_like(right)
-                gradient = _distance_gradient(sums, rows) if distances else sums
-                ctx.dtype = embeddings.dtype
-                ctx.save_for_backward(gradient.div_(terms))
-            return total.div_(terms).to(rows.dtype)
+            value, gradient = compute(to_float32(embeddings), ctx.needs_input_grad[0])
+        ctx.dtype = embeddings.dtype
+        ctx.save_for_backward(gradient)
+        return value
 
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, *value_gradients: Tensor) -> tuple[Tensor | None, ...]:  # pyright: ignore
         # Cast to half precision after scaling: the scale of the loss keeps small gradients from vanishing in it.
-        return (ctx.saved_tensors[0] * value_gradients[0]).to(ctx.dtype), None, None, None
+        return (ctx.saved_tensors[0] * value_gradients[0]).to(ctx.dtype), None
 
 
 def no_grad_no_autocast(embeddings: Tensor) -> AbstractContextManager[Any]:
@@ -197,15 +208,6 @@ def _distance_factors(rows: Tensor) -> tuple[Tensor, Tensor]:
     """Return two matrices, rows by d + 2, whose product is |a|^2 - 2 ab + |b|^2."""
     squares, ones_column = rows.square().sum(dim=1, keepdim=True), rows.new_ones(len(rows), 1)
     return torch.cat([rows * -2, squares, ones_column], dim=1), torch.cat([rows, ones_column, squares], dim=1)
-
-
-def _distance_gradient(sums: Tensor, rows: Tensor) -> Tensor:
-    """Compute the gradient with respect to the rows from d loss / d distance times the right factor.
-
-    The right factor has a column of ones, in which the derivatives have been summed up.
-    """
-    d = rows.shape[1]
-    return torch.addcmul(sums[:, :d] * -2, rows, sums[:, d : d + 1], value=2)
 
 
 def _anchor_blocks(labels: Tensor, anchors: int) -> Iterator[tuple[slice, Tensor, Tensor]]:

@@ -1,6 +1,5 @@
 """Center loss: an auxiliary loss that pulls each row towards the mean of its class (Wen et al., ECCV 2016)."""
 
-import math
 from dataclasses import dataclass, field
 
 import torch
@@ -11,7 +10,7 @@ from torch.nn.functional import embedding
 from familiar.core.settings import check_settings, setting
 from familiar.losses.blockwise import to_float32
 from familiar.losses.classifiers import SIZE
-from familiar.losses.validation import check_batch, check_finite
+from familiar.losses.validation import check_batch
 
 
 @dataclass(eq=False)
@@ -44,27 +43,20 @@ class CenterLoss(nn.Module):
 
     def forward(self, embeddings: Float[Tensor, "n d"], labels: Int64[Tensor, " n"]) -> Float[Tensor, ""]:
         """Compute the loss against the centers before their update; zero for no rows. Only the rows get a gradient."""
-        check_batch(embeddings, labels, finite=False)
+        check_batch(embeddings, labels, classes=len(self.centers))
         if embeddings.shape[1] != self.centers.shape[1]:
             raise ValueError(
                 f"embeddings have {embeddings.shape[1]} components, but the centers {self.centers.shape[1]}; "
                 "build the loss with this embedding_dim"
             )
-        try:
-            offsets = to_float32(embeddings) - embedding(labels, self.centers)
-        except IndexError:  # checked only now, since the loss is as fast as a check
-            check_batch(embeddings, labels, classes=len(self.centers))
-            raise
+        offsets = to_float32(embeddings) - embedding(labels, self.centers)
         loss = 0.5 * offsets.square().sum() / max(len(labels), 1)
-        if not loss.is_cuda and not math.isfinite(loss.item()):
-            check_finite("embeddings", embeddings)
         if self.training:
-            self._move(offsets.detach(), labels, are_checked=not loss.is_cuda)
+            self._move(offsets.detach(), labels)
         return loss
 
-    def _move(self, offsets: Float[Tensor, "n d"], labels: Int64[Tensor, " n"], *, are_checked: bool) -> None:
-        if not are_checked:  # as on a GPU: a NaN would stay for ever
-            offsets = offsets.nan_to_num(0.0, 0.0, 0.0)
+    def _move(self, offsets: Float[Tensor, "n d"], labels: Int64[Tensor, " n"]) -> None:
+        offsets = offsets.nan_to_num(0.0, 0.0, 0.0)  # on a GPU it is not checked, and a NaN would stay for ever
         counts = offsets.new_zeros(len(self.centers)).scatter_add_(0, labels, offsets.new_ones(len(labels)))
         steps = self.rate * offsets / (1.0 + counts[labels])[:, None]
         self.centers.index_add_(0, labels, steps.to(self.centers.dtype))

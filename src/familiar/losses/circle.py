@@ -56,18 +56,6 @@ def circle_from_similarities(
     if not s_p.is_cuda:
         check_finite("s_p", s_p)
         check_finite("s_n", s_n)
-    return _loss_from_similarities(s_p, s_n, alpha_p, alpha_n, delta_p, delta_n, gamma)
-
-
-def _loss_from_similarities(
-    s_p: Tensor,
-    s_n: Tensor,
-    alpha_p: Tensor | float,
-    alpha_n: Tensor | float,
-    delta_p: Tensor | float,
-    delta_n: Tensor | float,
-    gamma: float,
-) -> Tensor:
     costs = _softplus(gamma * (alpha_n * (s_n - delta_n) - alpha_p * (s_p - delta_p))) / gamma
     return costs.sum() / max(costs.numel(), 1)
 
@@ -117,7 +105,7 @@ def _loss_from_cosines(
     alpha_p, alpha_n = relu(1 + margin - s_p), relu(s_n + margin)
     if detach_weights:
         alpha_p, alpha_n = alpha_p.detach(), alpha_n.detach()
-    return _loss_from_similarities(s_p, s_n, alpha_p, alpha_n, 1 - margin, margin, gamma)
+    return circle_from_similarities(s_p, s_n, alpha_p, alpha_n, 1 - margin, margin, gamma)
 
 
 @dataclass
@@ -188,12 +176,13 @@ class CircleTriplets(Checked):
 
 @dataclass
 class CirclePairs(Checked, PairLoss):
-    """Circle loss over all pairs of the batch (arXiv 2002.10857).
+    """Circle loss over all pairs of the batch (arXiv 2002.10857, Eq. 4-8).
 
-    See `circle_pair_loss`.
+    Per anchor `log[1 + sum_n exp(gamma alpha_n (s_n - m)) sum_p exp(-gamma alpha_p (s_p - 1 + m))]`, and the mean over
+    all anchors that have positive and negative pairs; pytorch-metric-learning leaves out those whose loss rounds to 0.
 
     Attributes:
-        margin: in [0, 1], of cosines in [-1, 1].
+        margin: m, in [0, 1], of cosines in [-1, 1].
         gamma: scale, in [.1, 100,000].
         detach_weights: treat the weights alpha as constants in the backward pass, see `circle_loss`.
     """
@@ -227,29 +216,6 @@ class CirclePairs(Checked, PairLoss):
             (z > -FINITE_INF / 2).sum(),
             grad_n.mul_(pull).scatter_(1, block.positive_cols, grad_p.mul_(-pull)),
         )
-
-
-def circle_pair_loss(
-    embeddings: Float[Tensor, "n d"],
-    labels: Int64[Tensor, " n"],
-    margin: float = CirclePairs.margin,
-    gamma: float = CirclePairs.gamma,
-    *,
-    detach_weights: bool = CirclePairs.detach_weights,
-) -> Float[Tensor, ""]:
-    """Compute circle loss over all pairs of a batch, with raw cosines (arXiv 2002.10857, Eq. 4-8).
-
-    Per anchor `log[1 + sum_n exp(gamma alpha_n (s_n - m)) sum_p exp(-gamma alpha_p (s_p - 1 + m))]`, and the mean over
-    all anchors that have positive and negative pairs; pytorch-metric-learning leaves out those whose loss rounds to 0.
-
-    Args:
-        embeddings: unit rows.
-        labels: the identity of each row.
-        margin: m, in [0, 1].
-        gamma: scale, above 0.
-        detach_weights: as in `circle_loss`.
-    """
-    return CirclePairs(margin, gamma, detach_weights)(embeddings, labels)
 
 
 def _softplus(z: Tensor) -> Tensor:

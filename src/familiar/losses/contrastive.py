@@ -36,11 +36,15 @@ class _NegativePairs(PairLoss):
 class Contrastive(Checked):
     """Pairs: positives to one point, negatives beyond the margin (Hadsell et al., CVPR 2006).
 
-    `contrastive_loss` as an object; called with (embeddings, labels), and `anchors` as in `PairLoss`.
+    The mean squared distance d of positive pairs plus the mean of `[margin - d]_+` over negative pairs. Hadsell, Chopra
+    and LeCun (Eq. 4) take `[margin - sqrt(d)]_+^2` for negative pairs, whose push grows as they come nearer. This one
+    is linear in d, like pytorch-metric-learning's with `LpDistance(power=2)`, which it equals except where the two
+    photos of a positive pair have the same embedding.
 
     Attributes:
         margin: smallest squared distance at which a negative pair costs nothing, in [0, 4].
-        reduction: the mean over the negative pairs that cost something ("active"), or over "all" of them.
+        reduction: of negative pairs: the mean over those that cost something ("active"), or over "all". That of
+            positive pairs is over all: only identical vectors cost nothing, and rounding hides which those are.
     """
 
     margin: float = setting(1.0, *SQUARED_DISTANCE)
@@ -49,7 +53,10 @@ class Contrastive(Checked):
     def __call__(
         self, embeddings: Float[Tensor, "n d"], labels: Int64[Tensor, " n"], anchors: int | None = None
     ) -> Float[Tensor, ""]:
-        """Compute the loss of a batch, or of its first `anchors` rows with all others."""
+        """Compute the loss of a batch, or of its first `anchors` rows with all others.
+
+        A batch without positive (or without negative) pairs adds nothing for them.
+        """
         negative_cost = _NegativePairs(self.margin, self.reduction)(embeddings, labels, anchors)
         return negative_cost + _mean_positive_distance(to_float32(embeddings), labels, anchors)
 
@@ -66,29 +73,3 @@ def _mean_positive_distance(rows: Tensor, labels: Tensor, anchors: int | None) -
     spread = (rows - centers).square().sum(dim=1)
     spreads = torch.zeros_like(spread).index_add(0, identity, spread).index_select(0, identity)
     return (photos * spread + spreads)[:anchors].sum() / (photos[:anchors] - 1).sum().clamp_min(1)
-
-
-def contrastive_loss(
-    embeddings: Float[Tensor, "n d"],
-    labels: Int64[Tensor, " n"],
-    margin: float = Contrastive.margin,
-    *,
-    reduction: Reduction = Contrastive.reduction,
-) -> Float[Tensor, ""]:
-    """Compute the mean squared distance d of positive pairs plus the mean of `[margin - d]_+` over negative pairs.
-
-    Hadsell, Chopra and LeCun (CVPR 2006, Eq. 4) take `[margin - sqrt(d)]_+^2` for negative pairs, whose push grows as
-    they come nearer. This one is linear in d, like pytorch-metric-learning's with `LpDistance(power=2)`, which it
-    equals except where the two photos of a positive pair have the same embedding.
-
-    Args:
-        embeddings: unit rows.
-        labels: the identity of each row.
-        margin: in squared distance, [0, 4] on the unit sphere.
-        reduction: of negative pairs: the mean over those that cost something ("active"), or over "all". That of
-            positive pairs is over all: only identical vectors cost nothing, and rounding hides which those are.
-
-    Returns:
-        A scalar. A batch without positive (or without negative) pairs adds nothing for them.
-    """
-    return Contrastive(margin, reduction)(embeddings, labels)

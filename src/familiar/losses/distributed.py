@@ -14,8 +14,6 @@ from torch import Tensor, nn
 
 from familiar.losses.validation import check_batch
 
-DTYPES = (torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int64)  # sent as their index
-
 
 def gather_batch(
     embeddings: Float[Tensor, "n d"], labels: Int64[Tensor, " n"]
@@ -47,28 +45,19 @@ def gather_batch(
     return embeddings, labels
 
 
-def across_ranks(loss: Callable[..., Tensor]) -> "AcrossRanks":
-    """Compute a loss over the joined batch: `across_ranks(loss)(embeddings, labels)`.
+class AcrossRanks(nn.Module):
+    """A loss over every rank's rows: `AcrossRanks(loss)(embeddings, labels)`.
 
     The result is the same number on every rank; see `gather_batch` for its gradient and who must call it. Random
     choices inside the loss, such as the classes that Partial FC samples, are the same on every rank, even with
-    different seeds. Make this the outermost wrapper: `across_ranks(HarmonicLoss(...))`.
-
-    Args:
-        loss: a function or a module, called with the (embeddings, labels) of all ranks.
-
-    Returns:
-        A module, called with a rank's own (embeddings, labels).
-    """
-    return AcrossRanks(loss)
-
-
-class AcrossRanks(nn.Module):
-    """A loss over every rank's rows. Its attribute `loss` is the wrapped loss, with its settings and parameters.
+    different seeds. Make this the outermost wrapper: `AcrossRanks(HarmonicLoss(...))`.
 
     Args:
         loss: a function or a module, called with the (embeddings, labels) of all ranks, and with the further arguments
             of a call.
+
+    Attributes:
+        loss: the wrapped loss, with its settings and parameters.
     """
 
     def __init__(self, loss: Callable[..., Tensor]) -> None:
@@ -79,8 +68,10 @@ class AcrossRanks(nn.Module):
         self, embeddings: Float[Tensor, "n d"], labels: Int64[Tensor, " n"], *others: Tensor
     ) -> Float[Tensor, ""]:
         """Compute the loss; `others`, further arguments of it, are rows (an old network's vectors) and gathered too."""
+        if world_size() == 1:
+            return self.loss(embeddings, labels, *others)
         joined = gather_tensors((embeddings, labels, *others))
-        with _shared_random_stream(embeddings.device):
+        with shared_random_stream(embeddings.device):
             return self.loss(*joined)
 
 
@@ -89,22 +80,20 @@ def gather_tensors(tensors: tuple[Tensor, ...]) -> list[Tensor]:
     if world_size() == 1:
         return list(tensors)
     differentiable = [torch.is_grad_enabled() and rows.requires_grad for rows in tensors]
-    local_headers = [
-        [len(rows), rows.shape[1:].numel(), DTYPES.index(rows.dtype), int(needs_grad)]
+    described = [
+        (len(rows), f"{list(rows.shape[1:])} of {rows.dtype}", needs_grad)
         for rows, needs_grad in zip(tensors, differentiable, strict=True)
     ]
-    gathered = torch.stack(_all_gather(torch.tensor(local_headers, device=tensors[0].device)))
-    headers: list[list[list[int]]] = gathered.tolist()  # pyright: ignore - indexed by rank, then by tensor
+    by_rank: list[Any] = [None] * world_size()
+    dist.all_gather_object(by_rank, described)
     joined: list[Tensor] = []
-    for rows, needs_grad, header in zip(tensors, differentiable, zip(*headers, strict=True), strict=True):
-        counts, dims, dtypes, grads_needed = zip(*header, strict=True)
-        if len(set(dims)) > 1 or len(set(dtypes)) > 1:
-            raise ValueError(
-                f"the ranks' rows have different dimensions or dtypes: {dims}, {[DTYPES[index] for index in dtypes]}"
-            )
+    for rows, needs_grad, by_tensor in zip(tensors, differentiable, zip(*by_rank, strict=True), strict=True):
+        counts, formats, grads_needed = zip(*by_tensor, strict=True)
+        if len(set(formats)) > 1:
+            raise ValueError(f"the ranks' rows have different dimensions or dtypes: {', '.join(formats)}")
         # A rank whose rows need no gradient (it may have none) still has to take part in the others' backward.
         participant = rows if needs_grad or not any(grads_needed) else rows.detach().requires_grad_()
-        joined.append(_Gather.apply(participant, list(counts)))
+        joined.append(_Gather.apply(participant, counts))
     return joined
 
 
@@ -115,12 +104,14 @@ class _Gather(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx: Any, rows: Tensor, counts: list[int]) -> Tensor:
+    def forward(ctx: Any, rows: Tensor, counts: tuple[int, ...]) -> Tensor:
         ctx.counts = counts
         # Not every backend gathers uneven lengths.
         padded = rows.new_zeros(max(counts), *rows.shape[1:])
         padded[: len(rows)] = rows
-        return torch.cat([part[:count] for part, count in zip(_all_gather(padded), counts, strict=True)])
+        parts = [torch.empty_like(padded) for _ in counts]
+        dist.all_gather(parts, padded)
+        return torch.cat([part[:count] for part, count in zip(parts, counts, strict=True)])
 
     @staticmethod
     @torch.autograd.function.once_differentiable
@@ -134,16 +125,14 @@ class _Gather(torch.autograd.Function):
 
 
 @contextmanager
-def _shared_random_stream(device: torch.device) -> Generator[None, None, None]:
-    """Draw random numbers from a stream that rank 0 seeds.
+def shared_random_stream(device: torch.device) -> Generator[None]:
+    """Draw random numbers from a stream that rank 0 seeds with its next number.
 
-    Each rank's own stream goes on afterwards, since dropout should differ between ranks.
+    Each rank's stream goes on afterwards, since dropout should differ between ranks.
     """
-    if world_size() == 1:
-        yield
-        return
-    seed = torch.randint(2**62, (1,), device=device)
-    dist.broadcast(seed, src=0)
+    seed = torch.randint(2**62, (1,), device=device if world_size() > 1 else "cpu")  # a GPU would be waited for
+    if world_size() > 1:
+        dist.broadcast(seed, src=0)
     with torch.random.fork_rng([device] if device.type == "cuda" else []):  # pyright: ignore
         torch.manual_seed(int(seed))  # pyright: ignore
         yield
@@ -152,9 +141,3 @@ def _shared_random_stream(device: torch.device) -> Generator[None, None, None]:
 def world_size() -> int:
     """Return the number of ranks; 1 without a process group."""
     return dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
-
-
-def _all_gather(tensor: Tensor) -> list[Tensor]:
-    parts = [torch.empty_like(tensor) for _ in range(world_size())]
-    dist.all_gather(parts, tensor)
-    return parts

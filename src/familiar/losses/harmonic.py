@@ -6,6 +6,7 @@ What FaceNet calls harmonic, vectors of different networks that can be compared,
 
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Literal
 
 import torch
@@ -13,8 +14,9 @@ from jaxtyping import Float, Int64
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 
-from familiar.losses.blockwise import to_float32
-from familiar.losses.validation import check_batch
+from familiar.losses.blockwise import loss_with_gradient, to_float32
+from familiar.losses.cross_entropy import MIN_NORM
+from familiar.losses.validation import check_batch, row_lengths
 
 MinedOn = Literal["own", "full"]
 
@@ -68,6 +70,8 @@ class HarmonicLoss(nn.Module):
                 f"embeddings of {embeddings.shape[1]} components have no prefix of {self.prefixes[-1]}; "
                 "shorten the prefixes or lengthen the embedding"
             )
+        if self.mined_on == "own" and hasattr(self.loss, "value_and_gradient"):
+            return loss_with_gradient(embeddings, partial(self._value_and_gradient, labels))
         embeddings = to_float32(embeddings)  # once, so that the sum of the prefixes' gradients is rounded once
         prefixes = [normalize(embeddings[:, :length], dim=1) for length in self.prefixes]
         if self.mined_on == "full":
@@ -76,3 +80,16 @@ class HarmonicLoss(nn.Module):
         else:
             values = [self.loss(prefix, labels) for prefix in prefixes]
         return torch.stack([weight * value for weight, value in zip(self.weights, values, strict=True)]).sum()
+
+    def _value_and_gradient(self, labels: Tensor, rows: Tensor, needs_gradient: bool) -> tuple[Tensor, Tensor]:
+        """Compute what autograd would through the prefixes and their lengths, in half of its time."""
+        total, gradient = rows.new_zeros(()), torch.zeros_like(rows)
+        for length, weight in zip(self.prefixes, self.weights, strict=True):
+            norms = row_lengths(rows[:, :length]).clamp_min(MIN_NORM)[:, None]
+            unit = rows[:, :length] / norms
+            value, slopes = self.loss.value_and_gradient(labels, None, unit, needs_gradient)
+            total += weight * value
+            if needs_gradient:  # what points along a row does not change its direction
+                slopes -= (slopes * unit).sum(dim=1, keepdim=True) * unit
+                gradient[:, :length] += slopes.mul_(weight / norms)
+        return total, gradient

@@ -242,11 +242,11 @@ def _expand_counts(counts: Tensor) -> tuple[Tensor, Tensor]:
 
 def _mine_blocks(embeddings: Tensor, labels: Tensor, choose: Callable[[Block], tuple[Tensor, ...]]) -> Triplets:
     """Join and sort what `choose` returns for each block: (row within the block, positive, negative)."""
-    picked = [labels.new_empty(3, 0)]
+    picked: list[Tensor] = []
     for anchor_rows, block in distance_blocks(embeddings, labels):
         rows, positives, negatives = choose(block)
         picked.append(torch.stack([rows + anchor_rows.start, positives, negatives]))
-    anchors, positives, negatives = torch.cat(picked, dim=1)
+    anchors, positives, negatives = torch.cat([labels.new_empty(3, 0), *picked], dim=1)
     n = len(labels)
     order = ((anchors * n + positives) * n + negatives).argsort()
     return Triplets(anchors[order], positives[order], negatives[order])

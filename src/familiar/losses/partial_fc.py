@@ -28,7 +28,7 @@ class PartialFC(ArcFace):
     parameters named in `sparse_parameters` to `torch.optim.SparseAdam`, which does not touch the other rows.
 
     With several ranks, each has the centers of some classes only, and computes their part of the softmax. It must then
-    be called as `across_ranks(PartialFC(...))` calls it, with the joined batch. The loss, the gradients and the initial
+    be called as `AcrossRanks(PartialFC(...))` calls it, with the joined batch. The loss, the gradients and the initial
     centers are those of one process. Gradients of the centers are not to be averaged: they are whole on their rank.
 
     Args: those of `ArcFace`, and

@@ -8,6 +8,7 @@ and gradient depends only on the *number* of active triplets it belongs to, whic
 anchor's positives.
 """
 
+import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
@@ -25,7 +26,7 @@ from familiar.losses.blockwise import (
     BlockLoss,
     PairLoss,
     Reduction,
-    count_terms,
+    distance_blocks,
     to_float32,
 )
 from familiar.losses.mining import (
@@ -120,7 +121,11 @@ class TripletLoss(Checked, ABC):
 class BatchAll(TripletLoss, PairLoss):
     """All triplets of the batch (FaceNet, arXiv 1503.03832).
 
-    See `batch_all_triplet_loss`.
+    Exact, in O(n^2 log k) time for k photos per identity (Hermans et al., arXiv 1703.07737, Eq. 6).
+
+    Attributes:
+        margin: in squared distance, in [0, 4].
+        reduction: the mean over the triplets whose loss is above zero ("active"), or over "all".
     """
 
     def mine_triplets(self, embeddings: Tensor, labels: Tensor) -> Triplets:
@@ -157,9 +162,11 @@ class BatchAll(TripletLoss, PairLoss):
 class SemiHard(BatchAll):
     """Triplets in the right order, but with less than the margin (FaceNet, arXiv 1503.03832).
 
-    See `semi_hard_triplet_loss`.
+    Those with `d(a,p) < d(a,n) < d(a,p) + margin`. There is no fallback: a pair whose band is empty costs nothing.
 
     Attributes:
+        margin: in squared distance, in [0, 4].
+        reduction: has no effect, since all selected triplets are active.
         select: "all" negatives with `d(a,p) < d(a,n) < d(a,p) + margin`, or for each anchor and positive the nearest of
             these ("hardest") or one drawn at "random". All of them are active.
         generator: of the random draws; by default torch's global one.
@@ -172,14 +179,17 @@ class SemiHard(BatchAll):
         """List the semi-hard triplets."""
         return mine_semi_hard(embeddings, labels, self.margin, select=self.select, generator=self.generator)
 
-    def __call__(self, embeddings: Tensor, labels: Tensor, anchors: int | None = None) -> Tensor:
-        """Compute the loss of a batch, or of its first `anchors` rows with all others."""
+    def value_and_gradient(
+        self, labels: Tensor, anchors: int | None, rows: Tensor, needs_gradient: bool
+    ) -> tuple[Tensor, Tensor]:
+        """Compute the loss of unit rows and, if it is needed, its gradient with respect to them."""
         if self.select == "all":
-            return super().__call__(embeddings, labels, anchors)
-        # One triplet per pair is few enough to list them.
-        check_batch(embeddings, labels, anchors, unit=True)
-        triplets = self.mine_triplets(embeddings, labels)
-        return self.triplet_loss_from(*triplets.first_anchors(anchors).select_rows(to_float32(embeddings)))
+            return super().value_and_gradient(labels, anchors, rows, needs_gradient)
+        triplets = self.mine_triplets(rows, labels).first_anchors(anchors)  # one per pair: few enough to list them
+        with torch.enable_grad():
+            leaf = rows.detach().requires_grad_()
+            value = self.triplet_loss_from(*triplets.select_rows(leaf))
+            return value.detach(), torch.autograd.grad(value, leaf)[0]
 
     def block_loss(self, block: Block) -> BlockLoss:
         """Compute the cost of a block and its derivative."""
@@ -198,7 +208,12 @@ class SemiHard(BatchAll):
 
 @dataclass
 class HardNegative(TripletLoss, PairLoss):
-    """The nearest negative of each pair: one triplet for each anchor and positive."""
+    """The nearest negative of each pair: one triplet for each anchor and positive.
+
+    Attributes:
+        margin: in squared distance, in [0, 4].
+        reduction: the mean over the triplets whose loss is above zero ("active"), or over "all".
+    """
 
     def mine_triplets(self, embeddings: Tensor, labels: Tensor) -> Triplets:
         """List for each anchor and positive the triplet with the nearest negative."""
@@ -218,78 +233,6 @@ class HardNegative(TripletLoss, PairLoss):
             (active if self.reduction == "active" else gaps > -FINITE_INF / 2).sum(),
             grad.scatter_(1, column, -pulls.sum(dim=1, keepdim=True)),
         )
-
-
-def batch_all_triplet_loss(
-    embeddings: Float[Tensor, "n d"],
-    labels: Int64[Tensor, " n"],
-    margin: float = TripletLoss.margin,
-    *,
-    reduction: Reduction = TripletLoss.reduction,
-) -> Float[Tensor, ""]:
-    """Compute the triplet loss over all valid triplets of a batch (Hermans et al., arXiv 1703.07737, Eq. 6).
-
-    Exact, in O(n^2 log k) time for k photos per identity.
-
-    Args:
-        embeddings: unit rows.
-        labels: the identity of each row.
-        margin: in squared distance, [0, 4].
-        reduction: the mean over the triplets whose loss is above zero ("active"), or over "all".
-
-    Returns:
-        A scalar that can be differentiated once. A batch without triplets gives a differentiable zero.
-    """
-    return BatchAll(margin, reduction)(embeddings, labels)
-
-
-def semi_hard_triplet_loss(
-    embeddings: Float[Tensor, "n d"],
-    labels: Int64[Tensor, " n"],
-    margin: float = TripletLoss.margin,
-    *,
-    reduction: Reduction = TripletLoss.reduction,
-    select: Select = SemiHard.select,
-    generator: torch.Generator | None = None,
-) -> Float[Tensor, ""]:
-    """Compute the triplet loss over semi-hard triplets (FaceNet, arXiv 1503.03832, section 3.2).
-
-    Those with `d(a,p) < d(a,n) < d(a,p) + margin`. There is no fallback: a pair whose band is empty costs nothing.
-
-    Args:
-        embeddings: unit rows.
-        labels: the identity of each row.
-        margin: in squared distance, [0, 4].
-        reduction: has no effect, since all selected triplets are active.
-        select: take "all" negatives of the band, or for each anchor and positive only the nearest ("hardest") or one
-            drawn at "random".
-        generator: of the random draws; by default torch's global one.
-
-    Returns:
-        A scalar that can be differentiated once. A batch without such triplets gives a differentiable zero.
-
-    Raises:
-        ValueError: a setting is out of range, or the number of labels is not the number of rows.
-    """
-    return SemiHard(margin, reduction, select, generator)(embeddings, labels)
-
-
-def hard_negative_triplet_loss(
-    embeddings: Float[Tensor, "n d"],
-    labels: Int64[Tensor, " n"],
-    margin: float = TripletLoss.margin,
-    *,
-    reduction: Reduction = TripletLoss.reduction,
-) -> Float[Tensor, ""]:
-    """Compute the triplet loss of each anchor and positive with the anchor's nearest negative.
-
-    Args:
-        embeddings: unit rows.
-        labels: the identity of each row.
-        margin: in squared distance, [0, 4].
-        reduction: the mean over the triplets whose loss is above zero ("active"), or over "all".
-    """
-    return HardNegative(margin, reduction)(embeddings, labels)
 
 
 def active_fraction(
@@ -312,12 +255,10 @@ def active_fraction(
     0.0
     """
     check_batch(embeddings, labels, unit=True)
-    active = count_terms(BatchAll(margin), embeddings, labels)
-    photos = torch.bincount(
-        torch.searchsorted(labels.sort().values, labels)
-    )  # by the index of an identity's first photo
-    valid = (photos * (photos - 1) * (len(labels) - photos)).sum()
-    return (active.double() / valid).item()
+    active = [BatchAll(margin).block_loss(block).terms for _, block in distance_blocks(embeddings, labels)]
+    photos = torch.bincount(torch.searchsorted(labels.sort().values, labels))  # by an identity's first photo
+    valid = int((photos * (photos - 1) * (len(labels) - photos)).sum())
+    return sum(map(int, active)) / valid if valid else math.nan
 
 
 def _cumulative_counts(reached: Tensor, k: int) -> Tensor:

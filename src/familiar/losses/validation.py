@@ -20,7 +20,6 @@ def check_batch(
     *,
     name: str = "embeddings",
     wait: bool = False,
-    finite: bool = True,
     unit: bool = False,
     classes: int | None = None,
 ) -> None:
@@ -32,7 +31,6 @@ def check_batch(
         anchors: at most as many as rows.
         name: of the embeddings, in messages.
         wait: as in `check_rows`.
-        finite: as in `check_rows`.
         unit: as in `check_rows`.
         classes: of a classifier: labels are in [0, classes). On a GPU torch reports others, later.
 
@@ -40,9 +38,9 @@ def check_batch(
         NotFiniteError: there are NaN or infinite values.
         ValueError: a shape, a dtype, a length or a number is another.
     """
-    if labels.dtype != torch.int64 or labels.ndim != 1:
+    if getattr(labels, "dtype", None) != torch.int64 or labels.ndim != 1:
         raise ValueError(f"labels must be int64 of one axis, one per row, got {_described(labels)}")
-    if embeddings.ndim == 2 and len(labels) != len(embeddings):
+    if getattr(embeddings, "ndim", 0) == 2 and len(labels) != len(embeddings):
         raise ValueError(f"{len(labels)} labels for {len(embeddings)} {name}; pass one label per embedding")
     if anchors is not None and not 0 <= anchors <= len(labels):
         raise ValueError(f"anchors is {anchors}, but it must be between 0 and the {len(labels)} rows of the batch")
@@ -54,17 +52,14 @@ def check_batch(
                 "loss with as many classes as there are labels, and number these from 0"
             )
     named: dict[str, Any] = {name: embeddings}
-    check_rows(wait=wait, finite=finite, unit=unit, **named)
+    check_rows(wait=wait, unit=unit, **named)
 
 
-def check_rows(
-    *, wait: bool = False, finite: bool = True, unit: bool = False, same_width: bool = True, **tensors: Tensor
-) -> None:
+def check_rows(*, wait: bool = False, unit: bool = False, same_width: bool = True, **tensors: Any) -> None:
     """Check tensors whose rows belong together.
 
     Args:
         wait: look at values on a GPU too, which makes the program wait for it. Otherwise NaN shows there in the loss.
-        finite: look for NaN at all: False where another check or the loss itself shows it.
         unit: rows need unit length, within the rounding of half precision; zeros, which have no direction, may stay.
         same_width: whether the rows have to be of the same length.
         tensors: floats "n d", finite, by their names for messages.
@@ -73,17 +68,17 @@ def check_rows(
         NotFiniteError: there are NaN or infinite values.
         ValueError: a shape, a dtype or a length is another.
     """
-    shapes = {rows.shape if same_width else rows.shape[:1] for rows in tensors.values()}
-    if len(shapes) > 1 or any(rows.ndim != 2 or not rows.is_floating_point() for rows in tensors.values()):
+    are_rows = all(
+        isinstance(rows, Tensor) and rows.ndim == 2 and rows.is_floating_point() for rows in tensors.values()
+    )
+    if not are_rows or len({rows.shape if same_width else rows.shape[:1] for rows in tensors.values()}) > 1:
         described = ", ".join(f"{name} of {_described(rows)}" for name, rows in tensors.items())
         rule = "the same number of them, " if len(tensors) > 1 else ""
         raise ValueError(f"rows of floats are needed, {rule}one per photo; got {described}")
     for name, rows in tensors.items():
         if wait or not rows.is_cuda:
-            if unit:
-                _check_unit(name, rows.detach())
-            elif finite:
-                check_finite(name, rows)
+            check = _check_unit if unit else check_finite
+            check(name, rows.detach())
 
 
 def _check_unit(name: str, rows: Tensor) -> None:
@@ -110,7 +105,6 @@ def row_lengths(rows: Tensor) -> Tensor:
 
 def check_finite(name: str, values: Tensor) -> None:
     """Raise NotFiniteError for NaN and infinite values."""
-    values = values.detach()
     # One pass without a temporary: the sum is finite unless a value is not, or the values are huge.
     if not math.isfinite(values.sum(dtype=torch.promote_types(values.dtype, torch.float32)).item()):
         bad = (~values.isfinite()).nonzero()
@@ -119,5 +113,7 @@ def check_finite(name: str, values: Tensor) -> None:
             raise NotFiniteError(f"{name} have {len(bad):,} values that are NaN or infinite{row}")
 
 
-def _described(values: Tensor) -> str:
+def _described(values: Any) -> str:
+    if not isinstance(values, Tensor):
+        return f"a {type(values).__name__}; pass a tensor, such as torch.tensor(values)"
     return f"{str(values.dtype).removeprefix('torch.')} {tuple(values.shape)}"

@@ -1,7 +1,7 @@
 """Checkpoints: a run's weights and the state it resumes from, written atomically (a crash keeps the previous file)."""
 
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,19 +14,12 @@ from familiar.core.files import write_atomically
 from familiar.models.weights import check_expansion
 
 
-def save_weights(path: Path, left_out: Sequence[str] = (), /, **modules: nn.Module) -> None:
-    """Save the tensors of each module under its keyword: `network.trunk...`, `objective.centers`.
-
-    Args:
-        path: the file.
-        left_out: names of tensors that are not saved.
-        modules: the modules, by keyword.
-    """
+def save_weights(path: Path, **modules: nn.Module) -> None:
+    """Save the tensors of each module under its keyword: `network.trunk...`, `objective.centers`."""
     tensors = {
         f"{name}.{key}": tensor.detach().cpu().contiguous()
         for name, module in modules.items()
         for key, tensor in module.state_dict().items()
-        if f"{name}.{key}" not in left_out
     }
     write_atomically(path, safetensors.torch.save(tensors))
 
@@ -65,13 +58,10 @@ def mix_weights(module: nn.Module, path: Path, name: str, share: float) -> None:
     Raises:
         BadRun: as for `load_weights`.
     """
-    trained = {key: tensor.detach().clone() for key, tensor in module.state_dict().items()}
+    trained = {key: tensor.clone() for key, tensor in module.state_dict().items()}
     load_weights(path, **{name: module})
-    mixed = {
-        key: tensor.lerp(trained[key], 1 - share) if tensor.is_floating_point() else trained[key]
-        for key, tensor in module.state_dict().items()
-    }
-    module.load_state_dict(mixed)
+    for key, tensor in module.state_dict().items():
+        tensor.copy_(tensor.lerp(trained[key], 1 - share) if tensor.is_floating_point() else trained[key])
 
 
 def save_state(path: Path, state: Mapping[str, Any]) -> None:

@@ -15,8 +15,8 @@ from familiar.loading.blends import BlendedDataset
 from familiar.loading.cache import CropCache
 from familiar.loading.crops import Crops, CropTable, crops_by
 from familiar.loading.dataset import FaceDataset
-from familiar.training.backward_compatibility import ReferenceEmbeddings, embed_with_reference_bundle
-from familiar.training.distillation import TeacherEmbeddings, embed_with_teachers
+from familiar.training.backward_compatibility import embed_with_reference_bundle
+from familiar.training.distillation import BundleEmbeddings, embed_with_teachers
 from familiar.training.recipe import Recipe
 from familiar.training.run import RunFolder
 
@@ -38,8 +38,17 @@ class TrainingData:
     photos: CropTable
     train: FaceDataset
     validation: FaceDataset
-    reference_embeddings: ReferenceEmbeddings | None
-    teacher_embeddings: TeacherEmbeddings | None
+    reference_embeddings: BundleEmbeddings | None
+    teacher_embeddings: BundleEmbeddings | None
+
+    def bundle_records(self) -> dict[str, Any]:
+        """Return what the run's `data.json` stores about the old bundle and the teachers."""
+        reference, teachers = self.reference_embeddings, self.teacher_embeddings
+        return {
+            "compatible": reference
+            and {"space_id": reference.space_ids[0], "components": reference.embeddings.shape[1]},
+            "distilled": teachers and {"space_ids": list(teachers.space_ids)},
+        }
 
 
 def split_data(recipe: Recipe, table: IdentityTable) -> Split:
@@ -118,13 +127,11 @@ def record_data(run: RunFolder, spec: DataSpec, data: TrainingData, initial: Run
         data: the photos.
         initial: the run that the initial weights are from, if any: what it has learned from is known to this one.
     """
-    reference, teachers = data.reference_embeddings, data.teacher_embeddings
     sides = {"train": data.train.table, "validation": data.validation.table}
     record = {
         "spec": dataclasses.asdict(spec),
         "contents": data.photos.contents,
-        "compatible": None if reference is None else reference.to_record(),
-        "distilled": None if teachers is None else teachers.to_record(),
+        **data.bundle_records(),
         "initial": None if initial is None else {"train": initial.trained_on(), "space_ids": initial.taught_by()},
         **{side: _counts_by_root(table) for side, table in sides.items()},
     }
@@ -141,7 +148,10 @@ def record_data(run: RunFolder, spec: DataSpec, data: TrainingData, initial: Run
 
 def check_same_recipe(run: RunFolder, recipe: Recipe) -> None:
     """Raise BadRun, listing the settings that differ, if the run was started with another recipe."""
-    if changes := _differences(run.recipe().to_primitive(), recipe.to_primitive()):
+    before, now = _by_path(run.recipe()), _by_path(recipe)
+    if changes := [
+        f"{name} was {before[name]}, is {now.get(name)}" for name in before if before[name] != now.get(name)
+    ]:
         raise BadRun(f"{run.path}: the run was started with another recipe: {', '.join(changes)}")
 
 
@@ -152,21 +162,15 @@ def check_same_data(run: RunFolder, data: TrainingData) -> None:
         raise BadRun(
             f"{run.path}: the run was started with other photos: files were added, removed or changed since then"
         )
-    if data.reference_embeddings is not None and record["compatible"] != data.reference_embeddings.to_record():
-        raise BadRun(f"{run.path}: the run was started with another bundle in loss.compatible_with")
-    if data.teacher_embeddings is not None and record["distilled"] != data.teacher_embeddings.to_record():
-        raise BadRun(f"{run.path}: the run was started with other teachers")
+    for part, what in (("compatible", "another bundle in loss.compatible_with"), ("distilled", "other teachers")):
+        if record[part] != data.bundle_records()[part]:
+            raise BadRun(f"{run.path}: the run was started with {what}")
 
 
-def _differences(before: dict[str, Any], now: dict[str, Any], prefix: str = "") -> list[str]:
-    """List every setting that changed: `optimizer.lr was 0.001, is 0.002`."""
-    changes: list[str] = []
-    for name, value in before.items():
-        if isinstance(value, dict):
-            changes += _differences(value, now[name], f"{prefix}{name}.")
-        elif value != now.get(name):
-            changes.append(f"{prefix}{name} was {value}, is {now.get(name)}")
-    return changes
+def _by_path(recipe: Recipe) -> dict[str, Any]:
+    """Return the settings by their dotted paths."""
+    groups = {name: value if isinstance(value, dict) else {"": value} for name, value in recipe.to_primitive().items()}
+    return {f"{group}.{name}".rstrip("."): groups[group][name] for group in groups for name in groups[group]}
 
 
 def _counts_by_root(table: IdentityTable) -> dict[str, dict[str, int]]:

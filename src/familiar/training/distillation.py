@@ -23,15 +23,11 @@ from familiar.training.recipe import Recipe
 
 
 @dataclass(frozen=True, eq=False)
-class TeacherEmbeddings:
-    """The vector to learn for each row of the training dataset, and the ids of the teachers' spaces."""
+class BundleEmbeddings:
+    """Vectors by other bundles for the rows of the training dataset, and the ids of the bundles' spaces."""
 
     space_ids: tuple[str, ...]
     embeddings: Float32[np.ndarray, "rows k"]
-
-    def to_record(self) -> dict[str, list[str]]:
-        """Return what the run's `data.json` stores about the teachers."""
-        return {"space_ids": list(self.space_ids)}
 
 
 def check_teachers(recipe: Recipe) -> None:
@@ -52,7 +48,7 @@ def embed_with_teachers(
     contents: str = "",
     stored: Path | None = None,
     on_crop: Callable[[int, int], None] = lambda _done, _total: None,
-) -> TeacherEmbeddings | None:
+) -> BundleEmbeddings | None:
     """Embed the photos and the blended faces with the bundles that `distill.teacher` names.
 
     Each teacher embeds a photo and, if the recipe says so, its mirror image; a blended face as it is. The vectors of
@@ -78,24 +74,20 @@ def embed_with_teachers(
     if not embedders:
         return None
     space_ids = tuple(embedder.metadata.space_id for embedder in embedders)
-    key = _key(dataset, contents, space_ids, recipe.distill.mirrored)
+    key = hashlib.sha256("\n".join((contents, *space_ids, recipe.to_json())).encode()).hexdigest()
     embeddings = None if stored is None else _read_stored(stored, key, len(dataset))
     if embeddings is None:
         rows = len(dataset)
-        parts = [
-            _embed_rows(
-                embedder,
-                dataset,
-                recipe.distill.mirrored,
-                lambda done, before=before: on_crop(before + done, rows * len(embedders)),
-            )
-            for before, embedder in zip(range(0, rows * len(embedders), rows), embedders, strict=True)
-        ]
+        parts: list[Float32[np.ndarray, "rows k"]] = []
+        for embedder in embedders:
+            before, total = rows * len(parts), rows * len(embedders)
+            on_row = lambda done, before=before, total=total: on_crop(before + done, total)  # noqa: E731
+            parts.append(_embed_rows(embedder, dataset, recipe.distill.mirrored, on_row))
         embeddings = normalize(np.concatenate(parts, axis=1))
         if stored is not None:
             _store(stored, key, embeddings)
     try:
-        return TeacherEmbeddings(space_ids, pca_project(embeddings, recipe.model.embedding_dim))
+        return BundleEmbeddings(space_ids, pca_project(embeddings, recipe.model.embedding_dim))
     except ValueError as error:
         raise BadRecipe(f"distill.teacher: {error}; use fewer teachers or more photos") from error
 
@@ -117,16 +109,6 @@ def _embed_rows(
     for skipped in (error for part in embedded for error in part.skipped):
         raise skipped
     return np.concatenate([part.embeddings for part in embedded])
-
-
-def _key(dataset: FaceDataset, contents: str, space_ids: tuple[str, ...], mirrored: bool) -> str:
-    """Hash everything that the embeddings depend on; trainings that differ in nothing of it can share the file."""
-    table, crops = dataset.table, dataset.crops.preprocessing
-    names = [f"{table.names[label]}/{photo.name}" for photo, label in zip(table.photos, table.labels, strict=True)]
-    # Teachers see photos as they are, and blended faces as they are made of the run's crops.
-    blended = (dataset.seed, crops.size_px, crops.resize, crops.resize_px) if len(dataset) > len(table) else ()
-    parts = (contents, *space_ids, mirrored, len(dataset), *blended, *names)
-    return hashlib.sha256("\n".join(map(str, parts)).encode("utf-8", "surrogateescape")).hexdigest()
 
 
 def _read_stored(path: Path, key: str, rows: int) -> Float32[np.ndarray, "rows k"] | None:

@@ -39,9 +39,8 @@ from familiar.training.network import (
     initial_network,
     initial_run,
     initialize_projection,
-    with_normalization_from,
+    with_normalization,
 )
-from familiar.training.objective import check_loss
 from familiar.training.ranks import Ranks, join_ranks
 from familiar.training.recipe import Recipe
 from familiar.training.run import RunFolder
@@ -194,7 +193,8 @@ def _check_before_start(recipe: Recipe, track: TrackerName | None, compiled: boo
             "mining.mode=offline: the triplets mined within an epoch are not saved, so the state cannot be; leave "
             "out --save-every-steps"
         )
-    check_loss(recipe.loss)
+    if (old := recipe.loss.compatible_with) and not Path(old).is_file():
+        raise BadRecipe(f"{old}: no such file; name the old bundle with --set loss.compatible_with=FILE")
     check_teachers(recipe)
     check_function(recipe.augmentation.custom, recipe.input.size_px)
 
@@ -212,7 +212,7 @@ def _network_for_run(run: RunFolder, recipe: Recipe, has_state: bool) -> tuple[E
     A stored state holds the weights, so a run that has one needs no initial weights.
     """
     if has_state:
-        return build_network(recipe), with_normalization_from(recipe, run.recipe())
+        return build_network(recipe), with_normalization(recipe, run.recipe().input.normalization)
     return initial_network(recipe)
 
 

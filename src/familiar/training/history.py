@@ -1,13 +1,13 @@
 """The history of a run: one record per epoch, written as CSV and drawn as curves."""
 
-import csv
 import io
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from familiar.core.files import write_atomically
+from familiar.training.step_log import csv_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,11 +34,7 @@ class EpochRecord:
 
 def write_history(path: Path, records: Sequence[EpochRecord]) -> None:
     """Write the records as CSV, None as an empty field."""
-    text = io.StringIO()
-    writer = csv.DictWriter(text, [field.name for field in fields(EpochRecord)], lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(asdict(record) for record in records)
-    write_atomically(path, text.getvalue().encode())
+    write_atomically(path, csv_of(EpochRecord, records))
 
 
 def draw_curves(path: Path, records: Sequence[EpochRecord]) -> None:

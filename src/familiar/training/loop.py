@@ -1,4 +1,9 @@
-"""The training loop: epochs, steps, validation, checkpoints, stop. Every random draw depends only on seed and epoch."""
+"""The training loop: epochs, steps, validation, checkpoints, stop.
+
+`fitting.fit` makes a `TrainingState` and calls `train`. What a step does is in `step.py`; what steps change, and how
+that is saved and restored, in `state.py`. Random draws depend on seed and epoch, and within an epoch on states of the
+random number generators that a checkpoint has: so a resumed run computes what an uninterrupted one would have.
+"""
 
 import math
 import time
@@ -12,6 +17,7 @@ import torch
 
 from familiar.core.errors import TrainingFailed
 from familiar.loading.batches import NetworkBatch
+from familiar.metrics.pairs import sample_pairs
 from familiar.training.history import EpochRecord, draw_curves, write_history
 from familiar.training.objective import validation_loss
 from familiar.training.offline_mining import OfflineTriplets
@@ -23,7 +29,6 @@ from familiar.training.validation import (
     embed_by_ranks,
     validate,
     validation_loss_rows,
-    validation_pairs,
 )
 
 LOST_CONNECTION = ("Connection closed", "Connection reset", "Broken pipe")  # gloo's words
@@ -33,28 +38,23 @@ STEPS_BEHIND = {"cuda": 1}  # how late figures are read, by the device: reading 
 
 @dataclass(frozen=True)
 class StepProgress:
-    """The state of a run after a step; epochs and steps count from 1."""
+    """A step, and how far the run is.
 
-    epoch: int
-    epochs: int
+    Attributes:
+        record: of the step.
+        step: of the epoch, counted from 1.
+        steps: of an epoch.
+        epochs: of the run, at most.
+        photos_per_second: mean over the epoch so far.
+        seconds_left: until the run ends, at most.
+    """
+
+    record: StepRecord
     step: int
     steps: int
-    loss: float
-    batch_recall_at_1: float | None
-    lr: float
+    epochs: int
     photos_per_second: float
     seconds_left: float
-
-    @property
-    def record(self) -> StepRecord:
-        """What is recorded of the step."""
-        return StepRecord(
-            step=(self.epoch - 1) * self.steps + self.step,
-            epoch=self.epoch,
-            loss=self.loss,
-            batch_recall_at_1=self.batch_recall_at_1,
-            lr=self.lr,
-        )
 
 
 def train(
@@ -155,31 +155,34 @@ def report(
         figures.recalls += [] if math.isnan(recall) else [recall]
         figures.photos += step.photos
         figures.seconds = time.perf_counter() - state.epoch_start
-        progress = step_progress(state, step, loss, None if math.isnan(recall) else recall)
+        record = StepRecord(
+            step=saved_steps(state),
+            epoch=state.epoch + 1,
+            loss=loss,
+            batch_recall_at_1=None if math.isnan(recall) else recall,
+            lr=step.lr,
+        )
         if log is not None:
-            log.add(progress.record)
+            log.add(record)
         if not (math.isfinite(loss) and math.isfinite(gradient_norm)):
             raise state.failure(
                 f"the loss is {loss} and the norm of its gradient {gradient_norm} "
-                f"in epoch {progress.epoch}, step {progress.step}"
+                f"in epoch {record.epoch}, step {len(figures.losses)}"
             )
+        progress = step_progress(state, record)
         for on_step in on_steps:
             on_step(progress)
 
 
-def step_progress(state: TrainingState, step: StepFigures, loss: float, recall: float | None) -> StepProgress:
-    """Return what is reported of a step."""
-    steps, epochs, figures = len(state.sampler), state.recipe.budget.epochs, state.figures
-    remaining_steps = steps * (epochs - state.epoch) - step.step - 1
-    seconds_left = remaining_steps * figures.seconds / len(figures.losses)
+def step_progress(state: TrainingState, record: StepRecord) -> StepProgress:
+    """Return what is reported of the last step."""
+    figures, steps, epochs = state.figures, len(state.sampler), state.recipe.budget.epochs
+    seconds_left = (steps * epochs - record.step) * figures.seconds / len(figures.losses)
     return StepProgress(
-        epoch=state.epoch + 1,
-        epochs=epochs,
-        step=step.step + 1,
+        record,
+        step=len(figures.losses),
         steps=steps,
-        loss=loss,
-        batch_recall_at_1=recall,
-        lr=step.lr,
+        epochs=epochs,
         photos_per_second=figures.photos / figures.seconds,
         seconds_left=min(seconds_left, max(state.deadline - time.perf_counter(), 0.0)),
     )
@@ -212,7 +215,7 @@ def validate_epoch(state: TrainingState, record: EpochRecord, is_last: bool) -> 
     """
     labels, recipe = state.data.validation.table.labels, state.recipe
     embeddings = embed_by_ranks(state.network, state.data.validation, state.ranks)
-    scores = validate(embeddings, labels, validation_pairs(labels, recipe.validation.pairs, recipe.seed))
+    scores = validate(embeddings, labels, sample_pairs(labels, recipe.validation.pairs, recipe.seed))
     earlier = [each.stranger_similarity for each in state.records if each.stranger_similarity is not None]
     if scores.collapsed and (is_last or max(earlier[-1:], default=0.0) > COLLAPSED_SIMILARITY):
         raise state.failure(

@@ -51,7 +51,7 @@ class LossSettings:
                 value = Schedule.parse(str(value))
                 object.__setattr__(self, declared.name, value)
         for end in (0, -1):
-            self._check({name: getattr(self, name).extremes[end] for name in self.scheduled()})
+            self._check({name: schedule.extremes[end] for name, schedule in self.schedules().items()})
 
     @classmethod
     def settings(cls) -> "dict[str, Field[Any]]":
@@ -61,19 +61,17 @@ class LossSettings:
         return {name: by_name[name] for level in levels for name in level if name in by_name}
 
     @classmethod
-    def scheduled(cls) -> tuple[str, ...]:
-        """Return the names of the settings that may change with the epochs."""
-        return tuple(name for name, declared in cls.settings().items() if declared.type is Schedule)
-
-    @classmethod
     def arguments(cls) -> tuple[str, ...]:
         """Return the names of the settings that are arguments and attributes of the loss itself."""
         return tuple(declared.name for declared in fields(cls.loss_class) if "meaning" in declared.metadata)
 
-    @classmethod
-    def attributes(cls) -> tuple[str, ...]:
-        """Return those of the `arguments` that may change with the epochs."""
-        return tuple(name for name in cls.scheduled() if name in cls.arguments())
+    def schedules(self) -> dict[str, Schedule]:
+        """Return the settings that may change with the epochs."""
+        return {name: getattr(self, name) for name in self.settings() if isinstance(getattr(self, name), Schedule)}
+
+    def numbers_at(self, epoch: int, epochs: int) -> dict[str, float]:
+        """Return the values of the `schedules` in `epoch`, counted from 0, of `epochs`."""
+        return {name: schedule.value_at(epoch, epochs) for name, schedule in self.schedules().items()}
 
     @property
     def compares_photos(self) -> bool:
@@ -94,29 +92,28 @@ class LossSettings:
         Raises:
             ValueError: a schedule does so; the message names the setting.
         """
-        self._check({name: getattr(self, name).value_at(epochs - 1, epochs) for name in self.scheduled()})
+        self._check(self.numbers_at(epochs - 1, epochs))
 
     def _check(self, numbers: Mapping[str, float]) -> None:
         """Check the settings at one time of a run, whose numbers are given."""
         for name, declared in self.settings().items():
             check_setting(declared, numbers.get(name, getattr(self, name)))
         with torch.device("meta"):  # the losses check settings that must fit each other
-            loss = self.build(1, 1, {name: numbers[name] for name in self.attributes()})
+            loss = self.build(1, 1, numbers)
             if self.prefixes or self.prefix_weights:
                 HarmonicLoss(loss, self.prefixes, self.prefix_weights, self.mined_on)
 
-    def build(self, embedding_dim: int, classes: int, values: Mapping[str, float] | None = None) -> Any:
+    def build(self, embedding_dim: int, classes: int, numbers: Mapping[str, float] | None = None) -> Any:
         """Build the loss, a class of `familiar.losses`.
 
         Args:
             embedding_dim: length of the embeddings; only a classifier needs it.
             classes: number of training identities; likewise.
-            values: of scheduled settings; those of epoch 0 for the others.
+            numbers: values of scheduled settings; by default those of epoch 0.
         """
         sizes = (embedding_dim, classes) if issubclass(self.loss_class, nn.Module) else ()
-        arguments = {name: getattr(self, name) for name in self.arguments()}
-        numbers = {name: arguments[name].start for name in self.attributes()}
-        return self.loss_class(*sizes, **arguments | numbers | dict(values or {}))
+        values = vars(self) | self.numbers_at(0, 1) | dict(numbers or {})
+        return self.loss_class(*sizes, **{name: values[name] for name in self.arguments()})
 
 
 @dataclass(frozen=True)

@@ -83,7 +83,7 @@ def initial_network(recipe: Recipe) -> tuple[EmbeddingNetwork, Recipe]:
             load_network_file(network, file)
             return network, _with_normalization_of_run(recipe, file)
         _load_trunk(network.trunk, file)
-    return network, _with_normalization(recipe, _published_normalization(network.trunk))
+    return network, with_normalization(recipe, _published_normalization(network.trunk))
 
 
 def _weights_file(weights: str) -> Path:
@@ -112,11 +112,6 @@ def initial_run(recipe: Recipe) -> RunFolder | None:
         return None
     run = RunFolder(_weights_file(weights).parent)
     return run if run.data_json.exists() and run.recipe_json.exists() else None
-
-
-def with_normalization_from(recipe: Recipe, earlier: Recipe) -> Recipe:
-    """Return the recipe with the normalization of an earlier run's recipe in place of "auto"."""
-    return _with_normalization(recipe, earlier.input.normalization)
 
 
 def estimate_batch_norm_statistics(network: EmbeddingNetwork, photos: FaceDataset) -> None:
@@ -198,10 +193,11 @@ def _with_normalization_of_run(recipe: Recipe, file: Path) -> Recipe:
             f"{file}: there is no {run.recipe_json.name} in its folder to say how its photos were normalized; set "
             "input.normalization to imagenet or symmetric, as it was trained"
         )
-    return with_normalization_from(recipe, run.recipe())
+    return with_normalization(recipe, run.recipe().input.normalization)
 
 
-def _with_normalization(recipe: Recipe, needed: Normalization) -> Recipe:
+def with_normalization(recipe: Recipe, needed: Normalization) -> Recipe:
+    """Return the recipe with a normalization in place of "auto"."""
     if recipe.input.normalization != "auto":
         return recipe
     return replace(recipe, input=replace(recipe.input, normalization=needed))

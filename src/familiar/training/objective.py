@@ -2,7 +2,6 @@
 
 import math
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -28,18 +27,6 @@ from familiar.losses import (
 from familiar.models.network import unit_length
 from familiar.training.loss_settings import ClassifierSettings, LossSettings
 from familiar.training.settings import DistillSettings
-
-
-def check_loss(settings: LossSettings) -> None:
-    """Check what only the machine that trains knows.
-
-    Raises:
-        BadRecipe: the old bundle is missing.
-    """
-    if settings.compatible_with and not Path(settings.compatible_with).is_file():
-        raise BadRecipe(
-            f"{settings.compatible_with}: no such file; name the old bundle with --set loss.compatible_with=FILE"
-        )
 
 
 def validation_loss(settings: LossSettings) -> Any | None:
@@ -97,10 +84,8 @@ class Objective(nn.Module):
         self.center = CenterLoss(embedding_dim, classes) if pulls_to_centers else None
         self.triplets = SemiHard()
         self.draws = isinstance(loss, PartialFC) or getattr(loss, "select", None) == "random"
-        for name, vectors in (
-            ("reference_embeddings", reference_embeddings),
-            ("teacher_embeddings", teacher_embeddings),
-        ):
+        bundles = {"reference_embeddings": reference_embeddings, "teacher_embeddings": teacher_embeddings}
+        for name, vectors in bundles.items():
             self.register_buffer(name, None if vectors is None else torch.from_numpy(vectors), persistent=False)
         self._inner_loss = (loss,)  # in a tuple, or it would be registered, and saved, twice
         self._last_batch: tuple[Tensor, Tensor] | None = None
@@ -114,10 +99,8 @@ class Objective(nn.Module):
 
     def start_epoch(self, epoch: int, epochs: int) -> None:
         """Set every hyper-parameter to its scheduled value in `epoch`, counted from 0, of `epochs`."""
-        self.hyperparameters = {
-            name: getattr(self.settings, name).value_at(epoch, epochs) for name in self.settings.scheduled()
-        }
-        for name in self.settings.attributes():
+        self.hyperparameters = self.settings.numbers_at(epoch, epochs)
+        for name in self.hyperparameters.keys() & self.settings.arguments():
             setattr(self.loss, name, self.hyperparameters[name])
         if isinstance(self.batch_loss, CompatibleLoss):
             self.batch_loss.weight = self.hyperparameters["compatible_weight"]

@@ -80,7 +80,8 @@ class OfflineTriplets(Sampler[list[PhotoKey]]):
     ) -> None:
         self.unaugmented = FaceDataset(dataset.table, dataset.crops)
         self.triplets_per_batch = max(1, batch_size // 3)
-        self.steps = max(1, len(dataset) // (3 * self.triplets_per_batch))
+        self.batch_size = 3 * self.triplets_per_batch
+        self.steps = max(1, len(dataset) // self.batch_size)
         self.every_steps = every_steps
         self.subset = subset or len(dataset)
         self.skip = skip

@@ -26,23 +26,17 @@ class Optimizer:
     """A torch optimizer together with the learning rate schedules of its groups.
 
     Attributes:
-        dense: has two parameter groups, the trunk and everything else.
-        sparse: updates parameters with sparse gradients, if there are any.
+        parts: the optimizer of two parameter groups, the trunk and everything else; then one of the parameters with
+            sparse gradients, if there are any.
         projection: the weight of the layer that makes the embedding, if there is one.
         settings: rates, schedule and clipping.
         epochs: length of the run.
     """
 
-    dense: torch.optim.Optimizer
-    sparse: torch.optim.SparseAdam | None
+    parts: tuple[torch.optim.Optimizer, ...]
     projection: Tensor | None
     settings: OptimizerSettings
     epochs: int
-
-    @property
-    def parts(self) -> list[torch.optim.Optimizer]:
-        """The dense one, and the sparse one if there is one."""
-        return [part for part in (self.dense, self.sparse) if part is not None]
 
     def zero_grad(self) -> None:
         """Reset the gradients."""
@@ -59,7 +53,7 @@ class Optimizer:
         """
         if self.settings.embedding_l2 and self.projection is not None and self.projection.grad is not None:
             self.projection.grad.add_(self.projection.detach(), alpha=2 * self.settings.embedding_l2)
-        parameters = [parameter for group in self.dense.param_groups for parameter in group["params"]]
+        parameters = [parameter for group in self.parts[0].param_groups for parameter in group["params"]]
         norm = nn.utils.clip_grad_norm_(parameters, self.settings.gradient_norm)
         for part in self.parts:
             part.step()
@@ -77,21 +71,19 @@ class Optimizer:
     def set_rates(self, at_epoch: float) -> None:
         """Set the learning rates for the step at `at_epoch`, in epochs from 0, with fractions."""
         settings = self.settings
+        decay = settings.decay_from * self.epochs, settings.decay_to * self.epochs
         for group in [group for part in self.parts for group in part.param_groups]:
-            peak = group["peak_lr"]
             # A trunk frozen by a rate of 0 must stay frozen: its rate must not rise from there to the final one.
-            final = min(settings.final_lr, peak)
+            ends = group["peak_lr"], min(settings.final_lr, group["peak_lr"])
             if settings.schedule == "cosine":
-                rate = learning_rate(peak, final, settings.warmup_epochs, self.epochs, at_epoch)
+                group["lr"] = learning_rate(*ends, settings.warmup_epochs, self.epochs, at_epoch)
             else:
-                decay = settings.decay_from * self.epochs, settings.decay_to * self.epochs
-                rate = decaying_rate(peak, final, settings.warmup_epochs, decay, at_epoch)
-            group["lr"] = rate
+                group["lr"] = decaying_rate(*ends, settings.warmup_epochs, decay, at_epoch)
 
     @property
     def current_rates(self) -> tuple[float, float]:
         """Learning rates of (head and classifier, trunk)."""
-        trunk, rest = self.dense.param_groups
+        trunk, rest = self.parts[0].param_groups
         return rest["lr"], trunk["lr"]
 
 
@@ -117,13 +109,10 @@ def build_optimizer(
         {"params": trunk, "peak_lr": settings.backbone_lr, "weight_decay": decay},
         {"params": [*network.head.parameters(), *dense], "peak_lr": settings.lr, "weight_decay": decay},
     ]
-    return Optimizer(
-        OPTIMIZERS[settings.name](groups, settings, next(network.parameters()).is_cuda),
-        torch.optim.SparseAdam([{"params": sparse, "peak_lr": settings.lr}]) if sparse else None,
-        None if projection is None else projection.weight,
-        settings,
-        epochs,
-    )
+    parts = [OPTIMIZERS[settings.name](groups, settings, next(network.parameters()).is_cuda)]
+    if sparse:
+        parts.append(torch.optim.SparseAdam([{"params": sparse, "peak_lr": settings.lr}]))
+    return Optimizer(tuple(parts), None if projection is None else projection.weight, settings, epochs)
 
 
 def split_parameters(objective: nn.Module) -> tuple[list[Tensor], list[Tensor]]:

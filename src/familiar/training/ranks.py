@@ -59,16 +59,14 @@ class Ranks:
         """
         if self.size == 1:
             return work()
-        outcome: list[Any] = [None, None]
-        error: FamiliarError | None = None
+        result, error = None, None
         try:
-            outcome[0] = work() if self.is_main else None
+            result = work() if self.is_main else None
         except FamiliarError as raised:
-            error, outcome[1] = raised, f"rank 0: {raised}"
-        dist.broadcast_object_list(outcome, src=0)
-        result, message = outcome
+            error = raised
+        result, message = self.gather((result, error and str(error)))[0]
         if message is not None:
-            raise error or FailedOnMain(message)
+            raise error or FailedOnMain(f"rank 0: {message}")
         return result
 
     def joint(self, error: FamiliarError) -> FamiliarError:

@@ -161,7 +161,7 @@ class Recipe(Checked):
             if key not in types:
                 raise BadRecipe(f"unknown setting {key!r}{suggest_key(key, types)}")
             *parents, last = key.split(".")
-            functools.reduce(dict.__getitem__, parents, stored)[last] = parse_value(text, types[key], key)
+            functools.reduce(dict.__getitem__, parents, stored)[last] = parse_value(text, types[key])
         return _from_primitive(stored)
 
 

@@ -10,37 +10,22 @@ from familiar.training.loss_settings import LossSettings
 from familiar.training.schedule import Schedule
 
 
-def parse_value(text: str, field_type: Any, key: str) -> Any:
-    """Parse the text of a setting into the value that JSON would hold.
+def parse_value(text: str, field_type: Any) -> Any:
+    """Parse the text of a setting into the value that JSON would hold; return the text if it is none of its type.
 
     Args:
         text: the right side of `key=value`.
         field_type: the type of the setting.
-        key: the name of the setting, for error messages.
-
-    Raises:
-        BadRecipe: the text is not a value of this type.
     """
-    if get_origin(field_type) is Literal:
-        if text not in get_args(field_type):
-            raise BadRecipe(f"{key} must be one of {', '.join(get_args(field_type))}, not {text!r}")
-        return text
-    if field_type is str:
-        return text
-    if field_type is bool:
-        if text.lower() not in ("true", "false"):
-            raise BadRecipe(f"{key} must be true or false, not {text!r}")
-        return text.lower() == "true"
-    if field_type is Schedule:
-        return text  # a recipe's JSON holds schedules as text too
     if get_origin(field_type) is tuple:
         items = [item.strip() for item in text.strip("()[] ").split(",")]
-        return [parse_value(item, get_args(field_type)[0], key) for item in items if item]
+        return [parse_value(item, get_args(field_type)[0]) for item in items if item]
+    if field_type is bool:
+        return {"true": True, "false": False}.get(text.lower(), text)
     try:
-        return field_type(text)
-    except ValueError as error:
-        expected = "a whole number" if field_type is int else "a number"
-        raise BadRecipe(f"{key} must be {expected}, not {text!r}") from error
+        return field_type(text) if field_type in (int, float) else text
+    except ValueError:
+        return text
 
 
 def _schedule_to_json(schedule: Schedule, _: Callable[[Any], Any]) -> str | float:

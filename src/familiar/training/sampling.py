@@ -74,16 +74,11 @@ class RankBatches:
         self.sampler = sampler
         self.labels = labels
         self.ranks = ranks
-        match sampler:
-            case IdentityBatches():
-                setting, count = "sampler.identities", sampler.identities
-            case ShuffledBatches() | ShardBatches():
-                setting, count = "sampler.batch_size", sampler.batch_size
-            case OfflineTriplets():
-                setting, count = "sampler.batch_size", 3 * sampler.triplets_per_batch
-        if count < ranks.size:
+        setting = "identities" if isinstance(sampler, IdentityBatches) else "batch_size"
+        if (count := getattr(sampler, setting)) < ranks.size:
             raise BadRecipe(
-                f"{setting}: batches of {count} cannot be divided among {ranks.size} processes; raise it or start fewer"
+                f"sampler.{setting}: batches of {count} cannot be divided among {ranks.size} processes; raise it or "
+                "start fewer"
             )
 
     def __iter__(self) -> Iterator[list[PhotoKey]]:

@@ -19,10 +19,10 @@ from familiar.loading.batches import PhotoBatches
 from familiar.loading.dataset import FaceDataset
 from familiar.models.catalog import TIMM
 from familiar.models.network import EmbeddingNetwork
-from familiar.training.center_shards import load_rows, remove_other_shards, save_rows, sharded_centers
+from familiar.training.center_shards import join_centers, sharded_centers, split_centers
 from familiar.training.checkpoint import load_state, save_state, save_weights
 from familiar.training.data import TrainingData
-from familiar.training.gradient_caching import random_states, set_random_states
+from familiar.training.gradient_caching import embed_in_chunks
 from familiar.training.history import EpochRecord
 from familiar.training.objective import Objective
 from familiar.training.optimizer import Optimizer, build_optimizer
@@ -63,8 +63,12 @@ class StepNetwork(nn.Module):
         self._embed = embed, torch.compile(embed, dynamic=False) if compiled else embed  # no submodules a second time
         self.batch_norms = [module for module in network.modules() if isinstance(module, _BatchNorm)]
 
-    def forward(self, images: Float[Tensor, "n 3 s s"]) -> Float[Tensor, "n d"]:
-        """Compute embeddings."""
+    def forward(self, images: Float[Tensor, "n 3 s s"], chunks: int = 1) -> Float[Tensor, "n d"]:
+        """Compute embeddings: of all images at once, or in chunks that need less memory (`gradient_caching`)."""
+        return self.embed(images) if chunks == 1 else embed_in_chunks(self.network, self.embed, images, chunks)
+
+    def embed(self, images: Float[Tensor, "n 3 s s"]) -> Float[Tensor, "n d"]:
+        """Compute embeddings of all images at once."""
         # A batch norm's momentum is a constant to the compiler: as long as it changes, every step would be recompiled.
         is_constant = all(norm.momentum == BATCH_NORM_MOMENTUM for norm in self.batch_norms)
         with torch.autocast(images.device.type, torch.bfloat16, enabled=images.is_cuda):
@@ -183,6 +187,12 @@ def start_centers_at_means(state: TrainingState) -> None:
     state.objective.set_class_centers(embeddings, torch.from_numpy(photos.table.labels).to(state.device))
 
 
+def random_states(device: torch.device) -> dict[str, Tensor]:
+    """Return the states of the random number generators: the CPU's, and the GPU's if `device` is one."""
+    on_gpu = {"cuda": torch.cuda.get_rng_state(device)} if device.type == "cuda" else {}
+    return {"cpu": torch.get_rng_state(), **on_gpu}
+
+
 def start_epoch(state: TrainingState) -> None:
     """Prepare for what is left of the epoch: a resumed run draws what an uninterrupted one would have drawn.
 
@@ -190,7 +200,10 @@ def start_epoch(state: TrainingState) -> None:
     """
     step = len(state.figures.losses)
     if step and len(state.random_states) == state.ranks.size:
-        set_random_states(state.random_states[state.ranks.rank], state.device)
+        states = state.random_states[state.ranks.rank]
+        torch.set_rng_state(states["cpu"])
+        if state.device.type == "cuda" and "cuda" in states:
+            torch.cuda.set_rng_state(states["cuda"], state.device)
     else:
         entropy = (state.recipe.seed, state.epoch, *([] if state.ranks.is_main else [state.ranks.rank]))
         torch.manual_seed(int(np.random.SeedSequence(entropy).generate_state(1)[0]))
@@ -212,20 +225,17 @@ def save_checkpoint(state: TrainingState) -> None:
         "best_epoch": state.best_epoch,
         "random_states": state.ranks.gather(random_states(state.device)),
     }
-    if state.ranks.size > 1 and (sharded := sharded_centers(state.objective)):
-        moment = f"{state.epoch:05d}.{len(state.figures.losses)}"
-        save_rows(state.run.path, moment, content, [*sharded], state.ranks)
+    if state.ranks.size > 1:
+        join_centers(content, state.objective, state.ranks)
     if state.ranks.is_main:
         save_state(state.run.state, content)
-        remove_other_shards(state.run.path, content.get("shards", []))
 
 
 def load_checkpoint(state: TrainingState) -> None:
     """Go back to what was saved last. BadRun if it is missing, damaged or of another version."""
     content = load_state(state.run.state)
     try:
-        if sharded := sharded_centers(state.objective):
-            load_rows(state.run.path, content, sharded)
+        split_centers(content, state.objective)
         state.network.load_state_dict(content["network"])
         state.objective.load_state_dict(content["objective"])
         state.optimizer.load_state_dict(content["optimizer"])
@@ -239,8 +249,7 @@ def load_checkpoint(state: TrainingState) -> None:
 
 
 def save_networks(state: TrainingState, path: Path) -> None:
-    """Save network and objective on rank 0, without class centers that are divided among the ranks."""
+    """Save network and objective on rank 0; the network only, if class centers are divided among the ranks."""
     if state.ranks.is_main:
-        sharded = sharded_centers(state.objective) if state.ranks.size > 1 else {}
-        left_out = [f"objective.{name}" for name in sharded]
-        save_weights(path, left_out, network=state.network, objective=state.objective)
+        is_divided = state.ranks.size > 1 and sharded_centers(state.objective)
+        save_weights(path, network=state.network, **({} if is_divided else {"objective": state.objective}))

@@ -6,8 +6,9 @@ import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import astuple, dataclass, fields
+from itertools import islice
 from pathlib import Path
-from typing import IO
+from typing import Any
 
 import torch
 from jaxtyping import Float, Float64, Int64
@@ -62,21 +63,19 @@ def read_steps(path: Path, steps: int) -> list[StepRecord]:
     """Read the first `steps` steps, counted over the epochs; a damaged row, or another table, ends them."""
     records: list[StepRecord] = []
     with (
-        suppress(FileNotFoundError, KeyError, TypeError, ValueError, csv.Error),
+        suppress(FileNotFoundError, ValueError, csv.Error),
         path.open(encoding="utf-8", errors="replace", newline="") as file,
     ):
-        for row in csv.DictReader(file):
-            recall = row["batch_recall_at_1"]
-            record = StepRecord(
-                step=int(row["step"]),
-                epoch=int(row["epoch"]),
-                loss=float(row["loss"]),
-                batch_recall_at_1=float(recall) if recall else None,
-                lr=float(row["lr"]),
+        for step, epoch, loss, recall, lr in islice(csv.reader(file), 1, steps + 1):
+            records.append(
+                StepRecord(
+                    step=int(step),
+                    epoch=int(epoch),
+                    loss=float(loss),
+                    batch_recall_at_1=float(recall) if recall else None,
+                    lr=float(lr),
+                )
             )
-            if record.step > steps:
-                break
-            records.append(record)
     return records
 
 
@@ -90,20 +89,14 @@ class StepLog:
         steps: how many steps are saved, counted over the epochs.
 
     Raises:
-        CannotWrite: on entering, adding or saving, if the system refuses.
+        CannotWrite: on creating, adding or saving, if the system refuses.
     """
 
     def __init__(self, path: Path, steps: int) -> None:
-        self._path = path
-        self._steps = steps
-        self._file: IO[bytes]
+        write_atomically(path, csv_of(StepRecord, read_steps(path, steps)))
+        self._file = path.open("ab")
 
     def __enter__(self) -> "StepLog":
-        header = tuple(field.name for field in fields(StepRecord))
-        write_atomically(
-            self._path, _csv([header, *(astuple(record) for record in read_steps(self._path, self._steps))])
-        )
-        self._file = self._path.open("ab")
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -112,7 +105,7 @@ class StepLog:
     def add(self, record: StepRecord) -> None:
         """Append a step, for other programs to see at once."""
         with self._refusals():
-            self._file.write(_csv([astuple(record)]))
+            self._file.write(csv_of(StepRecord, [record], header=False))
             self._file.flush()
 
     def save(self) -> None:
@@ -125,10 +118,14 @@ class StepLog:
         try:
             yield
         except OSError as error:
-            raise CannotWrite(f"{self._path}: cannot be written ({error.strerror or error})") from error
+            raise CannotWrite(f"{self._file.name}: cannot be written ({error.strerror or error})") from error
 
 
-def _csv(rows: Iterable[Iterable[object]]) -> bytes:
+def csv_of(record_class: Any, records: Iterable[Any], *, header: bool = True) -> bytes:
+    """Return records as CSV: the fields of their dataclass are the columns, and None is an empty field."""
     text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerows(rows)
+    writer = csv.writer(text, lineterminator="\n")
+    if header:
+        writer.writerow(column.name for column in fields(record_class))
+    writer.writerows(map(astuple, records))
     return text.getvalue().encode()

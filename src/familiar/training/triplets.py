@@ -43,10 +43,11 @@ def get_triplets(
 
 
 def _images_and_labels(batch: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
-    labels = [column for column in batch if column.ndim == 1 and not column.is_floating_point()]
-    images = [column for column in batch if column.ndim > 1]
+    columns = list(map(torch.as_tensor, batch))
+    labels = [column for column in columns if column.ndim == 1 and not column.is_floating_point()]
+    images = [column for column in columns if column.ndim > 1]
     if not labels or not images or len(labels[0]) != len(images[0]):
-        shapes = ", ".join(f"{tuple(column.shape)} of {column.dtype}" for column in batch)
+        shapes = ", ".join(f"{tuple(column.shape)} of {column.dtype}" for column in columns)
         raise ValueError(
             f"a batch must be images and as many integer labels in one dimension, not {shapes or 'nothing'}"
         )

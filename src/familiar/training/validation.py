@@ -12,7 +12,7 @@ from familiar.core.errors import TrainingFailed
 from familiar.core.vectors import check_unit_rows
 from familiar.loading.batches import PhotoBatches
 from familiar.loading.dataset import FaceDataset, sequential_batches
-from familiar.metrics.pairs import Pairs, pair_similarities, sample_pairs
+from familiar.metrics.pairs import Pairs, pair_similarities
 from familiar.metrics.retrieval import retrieval_metrics
 from familiar.metrics.roc import roc_counts
 from familiar.metrics.verification import best_accuracy, roc_auc
@@ -81,11 +81,6 @@ def embed_by_ranks(
     if ranks.size == 1 or len(rows) < ranks.size:
         return embed_dataset(network, dataset, rows)
     return np.concatenate(ranks.gather(embed_dataset(network, dataset, np.array(ranks.share(rows.tolist())))))
-
-
-def validation_pairs(labels: np.ndarray, count: int, seed: int) -> Pairs:
-    """Draw the pairs to verify, the same at every validation of a run."""
-    return sample_pairs(labels, count, seed=seed)
 
 
 def validation_loss_rows(labels: Int64[np.ndarray, " n"], seed: int) -> Int64[np.ndarray, " k"]:

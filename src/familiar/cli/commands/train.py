@@ -211,9 +211,10 @@ def train_and_export(
         status.show(f"teacher  {done:,}/{total:,}")
 
     def on_step(progress: "StepProgress") -> None:
+        record = progress.record
         status.show(
-            f"epoch {progress.epoch}/{progress.epochs}  step {progress.step}/{progress.steps}  "
-            f"loss {progress.loss:.3f}  lr {progress.lr:.1e}  "
+            f"epoch {record.epoch}/{progress.epochs}  step {progress.step}/{progress.steps}  "
+            f"loss {record.loss:.3f}  lr {record.lr:.1e}  "
             f"{progress.photos_per_second:.0f} photos/s  {duration(progress.seconds_left)} left"
         )
 
