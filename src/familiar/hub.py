@@ -10,6 +10,8 @@ from familiar.core.terminal_text import one_line
 from familiar.embedding.bundle import Bundle, load_bundle, network_bytes
 from familiar.embedding.hub_download import NEEDS_HUB
 
+__all__ = ["model_card", "push", "weights"]
+
 CARD = "README.md"
 WEIGHTS = "model.safetensors"
 TAGS = ("familiar-faces", "face-recognition", "re-identification", "metric-learning", "onnx")

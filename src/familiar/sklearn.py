@@ -14,6 +14,8 @@ from familiar.embedding.bundle import load_bundle
 from familiar.embedding.embedder import Embedder
 from familiar.embedding.photos import embed_photos
 
+__all__ = ["NO_IDENTITY", "FaceEmbedder", "IdentityClassifier"]
+
 NO_IDENTITY = -1  # what is predicted for a stranger where identities are numbers
 
 

@@ -90,7 +90,7 @@ def test_tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mean_color_bund
     names: dict[str, Any] = {}
     exec(block, names)
     assert names["largest"].to_dict() == {"Mia": 3, "Tom": 2}
-    assert names["photos"]["identity"].tolist() == ["photos/Mia"] * 3 + ["photos/Tom"] * 2
+    assert names["photos"]["identity"].tolist() == ["Mia"] * 3 + ["Tom"] * 2
     assert names["stream"]["embedding"].type.value_type == "float"
     assert names["identities"]["name"].tolist() == ["Mia", "Tom"]
     assert isinstance(names["embeddings"], np.ndarray)

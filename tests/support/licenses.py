@@ -32,6 +32,7 @@ EXPLAINED = {"MPL-2.0", "LicenseRef-NVIDIA-Proprietary"}  # not permissive: the 
 # As packages write it that have no SPDX expression. "BSD": they do not say which.
 _SPDX = {
     "3-Clause BSD License": "BSD-3-Clause",
+    "Apache": "Apache-2.0",
     "Apache 2.0": "Apache-2.0",
     "Apache Software License": "Apache-2.0",
     "BSD 2-Clause License": "BSD-2-Clause",
