@@ -28,7 +28,7 @@ from familiar import Embedder
 from familiar.core.types import Photo
 from familiar.datasets import DataSpec, IdentityTable
 from familiar.datasets.folders import open_photo
-from familiar.datasets.sources import PhotoRef
+from familiar.datasets.photo_references import PhotoRef
 from familiar.embedding.photos import embed_photos
 from familiar.metrics.bootstrap import mean_replicates
 from familiar.metrics.retrieval import rank_queries

@@ -49,7 +49,14 @@ class BatchHard(TripletLoss):
     def value_and_gradient(
         self, labels: Tensor, anchors: int | None, rows: Tensor, needs_gradient: bool
     ) -> tuple[Tensor, Tensor]:
-        """Compute the loss of unit rows and, if it is needed, its gradient with respect to them."""
+        """Compute the loss of unit rows and its gradient with respect to them.
+
+        Args:
+            labels: int64 identities, one for each row.
+            anchors: how many rows, from the first, are anchors; None: all.
+            rows: unit rows, n x d.
+            needs_gradient: otherwise the gradient is zeros.
+        """
         positives, negatives, has_both = hardest_pairs(rows, labels, anchors)
         anchor_rows = rows[: len(has_both)]
         pull = rows.index_select(0, positives) - anchor_rows

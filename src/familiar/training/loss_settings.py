@@ -70,7 +70,12 @@ class LossSettings:
         return {name: getattr(self, name) for name in self.settings() if isinstance(getattr(self, name), Schedule)}
 
     def numbers_at(self, epoch: int, epochs: int) -> dict[str, float]:
-        """Return the values of the `schedules` in `epoch`, counted from 0, of `epochs`."""
+        """Return the values of the `schedules` in an epoch.
+
+        Args:
+            epoch: counted from 0.
+            epochs: of the whole training.
+        """
         return {name: schedule.value_at(epoch, epochs) for name, schedule in self.schedules().items()}
 
     @property
