@@ -1,6 +1,6 @@
 """Table of docs/reference/networks.md: every network's input, size, multiply-adds, file, speed in use and in training.
 
-    networks.py [--rounds 5] [--training-seconds 6] [--write docs/reference/networks.md] [NAME ...]
+    networks.py [--rounds 5] [--training-seconds 6] [--write docs/reference/networks.csv] [NAME ...]
 
 A file is the bundle's model as `familiar export` writes it, float32 and float16, of random weights. Milliseconds are
 of one photo in ONNX Runtime on one thread, medians over rounds in which all networks take turns, with the ratio to
@@ -9,8 +9,10 @@ backward, AdamW) on tensors in memory, with as many threads as torch takes.
 """
 
 import argparse
+import csv
 import time
 from dataclasses import dataclass
+from io import StringIO
 from pathlib import Path
 from statistics import median
 
@@ -28,10 +30,9 @@ from familiar.models.catalog import NETWORKS, NetworkSpec
 
 REFERENCE = "mobilenetv3_small_100"
 CLASSES = 1000
-BEGIN, END = "<!-- table: benchmarks/networks.py -->", "<!-- end of table -->"
 HEAD = (
-    "| network | input | embedding | trained | numbers in all | multiply-adds | file, float32 | float16 | ms a photo "
-    "| times the pet embedder's | trains, photos/s |\n|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|"
+    *("network", "input", "embedding", "trained", "numbers in all", "multiply-adds", "file, float32", "float16"),
+    *("ms a photo", "times the pet embedder's", "trains, photos/s"),
 )
 
 
@@ -50,7 +51,7 @@ def main() -> None:
     parser.add_argument("names", nargs="*", metavar="NAME")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--training-seconds", type=float, default=6.0)
-    parser.add_argument("--write", type=Path, help="Page in which to replace the table.")
+    parser.add_argument("--write", type=Path, help="The CSV file from which `make docs` makes the table.")
     options = parser.parse_args()
     names = options.names or list(NETWORKS)
     if REFERENCE not in names:
@@ -68,13 +69,12 @@ def main() -> None:
     for _ in range(options.rounds):
         for row in rows:
             row.milliseconds.append(milliseconds(sessions[row.name], row.spec.input_px))
-    table = "\n".join([HEAD, *lines(rows)])
-    print(f"\ntorch {torch.__version__}, onnxruntime {ort.__version__}, {torch.get_num_threads()} threads\n\n{table}")
+    table = StringIO()
+    csv.writer(table, lineterminator="\n").writerows([HEAD, *cells(rows)])
+    print(f"\ntorch {torch.__version__}, onnxruntime {ort.__version__}, {torch.get_num_threads()} threads\n")
+    print(table.getvalue())
     if options.write:
-        page = options.write.read_text(encoding="utf-8")
-        before, _, rest = page.partition(BEGIN)
-        _, _, after = rest.partition(END)
-        write_atomically(options.write, f"{before}{BEGIN}\n{table}\n{END}{after}".encode())
+        write_atomically(options.write, table.getvalue().encode())
 
 
 def training_rate(spec: NetworkSpec, seconds: float) -> float:
@@ -127,16 +127,24 @@ def milliseconds(session: ort.InferenceSession, size_px: int) -> float:
     return 1000 * median(times)
 
 
-def lines(rows: list[Row]) -> list[str]:
+def cells(rows: list[Row]) -> list[list[str]]:
     reference = next(row for row in rows if row.name == REFERENCE).milliseconds
     written = []
     for row in rows:
         size = row.spec.size()
         ratio = median(time / reference_time for time, reference_time in zip(row.milliseconds, reference, strict=True))
         written.append(
-            f"| `{row.name}` | {row.spec.input_px} | {row.spec.embedding_dim} | {size.trainable:,} | {size.total:,} "
-            f"| {size.flops / 1e6:,.1f} M | {megabytes(row.file_bytes)} | {megabytes(row.half_bytes)} "
-            f"| {median(row.milliseconds):.2f} | {ratio:.2f} | {row.training_rate:,.0f} |"
+            [
+                *(
+                    row.name,
+                    str(row.spec.input_px),
+                    str(row.spec.embedding_dim),
+                    f"{size.trainable:,}",
+                    f"{size.total:,}",
+                ),
+                *(f"{size.flops / 1e6:,.1f} M", megabytes(row.file_bytes), megabytes(row.half_bytes)),
+                *(f"{median(row.milliseconds):.2f}", f"{ratio:.2f}", f"{row.training_rate:,.0f}"),
+            ]
         )
     return written
 

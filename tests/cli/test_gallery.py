@@ -21,8 +21,6 @@ from support.cli import Familiar
 from support.color_album import create_gallery, draw_album, draw_photo
 from support.random_bundle import random_bundle
 
-DOCS = Path(__file__).parents[2] / "docs" / "reference" / "commands.md"
-
 
 @pytest.fixture
 def photos(tmp_path: Path) -> Path:
@@ -67,18 +65,11 @@ def identity_by_photo(folder: Path) -> dict[str, str]:
     return {Path(paths[face]).stem: assignments.names.get(number, str(number)) for face, number in numbers}
 
 
-def test_every_command_has_an_example_and_documentation(familiar: Familiar):
+def test_help_lists_every_command_with_an_example(familiar: Familiar):
     shown = familiar("gallery", "--help").out
-    section = DOCS.read_text().split("\n## gallery\n")[1].split("\n## ")[0]
-    preamble, *sections = section.split("\n### ")
-    documented = {text.split("\n", 1)[0]: text for text in sections}
-    assert list(documented) == [command.name for command in COMMANDS]
     for command in COMMANDS:
         assert f"\n  {command.name} " in shown
         assert f"Example:\n    familiar gallery {command.name} " in familiar("gallery", command.name, "--help").out
-        options = [option for parameter in command.params for option in parameter.opts if option[:2] == "--"]
-        text = preamble + documented[str(command.name)]
-        assert [option for option in options if not re.search(rf"{option}\b(?!-)", text) and option != "--model"] == []
 
 
 def test_enroll_counts_new_known_and_skipped_photos(

@@ -58,16 +58,6 @@ def test_help_lists_every_command_with_an_example(familiar: Familiar):
         assert f"Example:\n    familiar {command.name}" in answer.out
 
 
-def test_every_command_and_option_is_documented():
-    preamble, *sections = (Path(__file__).parents[2] / "docs" / "reference" / "commands.md").read_text().split("\n## ")
-    section_of = {section.split("\n", 1)[0]: section for section in sections}
-    assert section_of.keys() == {command.name for command in main.COMMANDS}
-    for command in main.COMMANDS:
-        text = preamble + section_of[str(command.name)]
-        options = [option for parameter in command.params for option in parameter.opts if option[:2] == "--"]
-        assert [option for option in options if not re.search(rf"{option}\b(?!-)", text)] == []
-
-
 def test_wrong_usage_exits_with_2(familiar: Familiar):
     assert familiar("no-such-command").code == 2
     assert familiar("train").code == 2

@@ -44,6 +44,7 @@ def test_pages_have_the_tables_that_code_makes(built: Path) -> None:
     assert "| `--precision` |" in options
     assert "| `POST /search` |" in (built / "reference" / "http-api.md").read_text("utf-8")
     assert "| `arcface` | `ArcFace` |" in (built / "reference" / "losses.md").read_text("utf-8")
+    assert "| `nano` | 112 | 128 |" in (built / "reference" / "networks.md").read_text("utf-8")
     assert "| zensical | MIT | development |" in (built / "reference" / "licenses.md").read_text("utf-8")
 
 

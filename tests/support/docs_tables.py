@@ -3,6 +3,7 @@
 In a page of docs/ such a table is one line, `<!-- table: NAME -->`.
 """
 
+import csv
 import re
 import shutil
 from collections.abc import Callable
@@ -14,6 +15,7 @@ from typing import Any
 
 import click
 
+from familiar.recipes import RECIPES
 from familiar.training.loss_catalog import LOSSES
 from familiar.training.loss_settings import LossSettings
 from support.api_pages import package_entries, package_rows, packages
@@ -21,6 +23,7 @@ from support.licenses import license_rows
 
 ROOT = Path(__file__).parents[2]
 DOCS, BUILT = ROOT / "docs", ROOT / "build" / "docs"
+NETWORKS = DOCS / "reference" / "networks.csv"  # written by benchmarks/networks.py
 METHODS = ("get", "post", "put", "patch", "delete")
 
 
@@ -52,6 +55,22 @@ def loss_settings() -> list[str]:
     for key, field in LossSettings.settings().items():
         rows.append(f"| `{key}` | {' | '.join(_described(field))} | all |")
     return rows
+
+
+def networks() -> list[str]:
+    """Return a row for each network: its sizes, and the times that were measured."""
+    head, *rows = csv.reader(NETWORKS.read_text("utf-8").splitlines())
+    lines = [" | ".join(head), "|".join(["---", *["--:"] * (len(head) - 1)])]
+    return [f"| {line} |" for line in [*lines, *(" | ".join([f"`{name}`", *cells]) for name, *cells in rows)]]
+
+
+def recipes() -> list[str]:
+    """Return a row for each recipe, as `familiar recipes` describes it."""
+    return [
+        "| recipe | trains |",
+        "|---|---|",
+        *(f"| `{name}` | {_cell(make.__doc__ or '')} |" for name, make in RECIPES.items()),
+    ]
 
 
 def command_options() -> list[str]:
@@ -88,6 +107,8 @@ def http_operations() -> list[str]:
 TABLES: dict[str, Callable[[], list[str]]] = {
     "losses": losses,
     "loss settings": loss_settings,
+    "networks": networks,
+    "recipes": recipes,
     "command options": command_options,
     "http api": http_operations,
     "licenses": license_rows,

@@ -68,7 +68,8 @@ WITHOUT_DOWNLOAD = (  # a small network that learns from random weights, at the 
     "--save-every-steps",
     type=click.IntRange(1),
     metavar="N",
-    help="Also save the state for --resume within epochs, after every N steps (default: after each epoch).",
+    help="Also save the state for --resume within epochs, after every N steps (default: after each epoch); not "
+    "with offline mining.",
 )
 @click.option(
     "--workers",
@@ -79,7 +80,7 @@ WITHOUT_DOWNLOAD = (  # a small network that learns from random weights, at the 
     "--cache",
     type=FILE,
     envvar="FAMILIAR_CACHE",
-    help="Folder of the crop cache (default: in the user's cache folder).",
+    help="Folder of the crop cache (default: $FAMILIAR_CACHE, or in the user's cache folder).",
 )
 @click.option("--cache-gb", type=click.FloatRange(0, 1e6), help="Crop cache size in GB (default 20; 0 disables it).")
 @click.option(

@@ -54,7 +54,8 @@ _MIN_SECRET_BYTES = 16
     "--webhook-secret-file",
     "secret_file",
     type=FILE,
-    help="Sign what is posted with the secret in this file (HMAC-SHA256, header X-Familiar-Signature-256).",
+    help="Sign what is posted with the secret in this file, of at least 16 bytes (HMAC-SHA256, header "
+    "X-Familiar-Signature-256).",
 )
 @click.option(
     "--mqtt", metavar="HOST", help="Publish each event, and for Home Assistant who was last seen, at this broker."

@@ -32,7 +32,8 @@ if TYPE_CHECKING:  # --help imports nothing heavy
 @click.option(
     "--redetect",
     is_flag=True,
-    help="Look again at the photos in which nothing was found; with another --detector at all photos.",
+    help="Look again at the photos, or without PHOTOS at those of the gallery, in which nothing was found; with "
+    "another --detector at all photos of the gallery.",
 )
 @species_option
 @click.option(

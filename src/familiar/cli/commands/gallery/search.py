@@ -39,7 +39,7 @@ if TYPE_CHECKING:  # --help imports nothing heavy
 )
 @click.option("--species", metavar="NAME", help="Only faces that were enrolled with this species.")
 @click.option("--since", metavar="DATE", help="Only photos taken then or later: 2024, 2024-06, 2024-06-01T12:00:00.")
-@click.option("--until", metavar="DATE", help="Only photos taken then or earlier.")
+@click.option("--until", metavar="DATE", help="Only photos taken then or earlier; 2024-06 includes June.")
 @click.option(
     "--prefix",
     type=int,
