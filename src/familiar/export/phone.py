@@ -118,7 +118,8 @@ class _Rewriting:
         return output
 
     def _constant(self, values: np.ndarray, name: str) -> str:
-        self._graph.initializer.append(numpy_helper.from_array(values, name))
+        self._constants[name] = numpy_helper.from_array(values, name)
+        self._graph.initializer.append(self._constants[name])
         return name
 
     def _number(self, value: float, name: str) -> str:
@@ -192,12 +193,9 @@ class _Rewriting:
     def _sum_over(self, value: str, axes: str, output: str, keepdims: int) -> str:
         """NNAPI has means, and no sums."""
         shape = self._shape(value)
-        count = prod(shape[axis] for axis in self._values(axes))
+        count = prod(shape[axis] for axis in numpy_helper.to_array(self._constants[axes]).tolist())
         mean = self._add("ReduceMean", [value, axes], f"{output}_mean", keepdims=keepdims)
         return self._add("Mul", [mean, self._number(count, f"{output}_count")], output)
-
-    def _values(self, name: str) -> list[int]:
-        return next(numpy_helper.to_array(each).tolist() for each in self._graph.initializer if each.name == name)
 
     def _resize(self, node: onnx.NodeProto) -> None:
         """By constant factors instead of a size that is computed."""

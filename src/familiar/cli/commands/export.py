@@ -119,19 +119,9 @@ def export(
     from familiar.embedding.zoo import shipped_bundles
 
     shipped = ({"heads": NETWORK_FILE} | shipped_bundles()).get(str(model))
-    is_run = model.is_dir() or not (model.is_file() or shipped)
-    if not is_run:
+    if not model.is_dir() and (model.is_file() or shipped):
         _refuse_settings(context, "fixed_batch" if str(model) != "heads" else "")
-        if fixed_batch:
-            from familiar.embedding.bundle import load_bundle, network_bytes
-            from familiar.export.phone import serialize_for_phones
-
-            bundle, change = load_bundle(model), f"with a batch size of {fixed_batch}"
-            content = serialize_for_phones(network_bytes(bundle), bundle.metadata, fixed_batch, model)
-        elif shipped and not model.exists():
-            content, change = shipped.read_bytes(), "as it is shipped"
-        else:
-            raise click.UsageError(f"{model} is a bundle already; with --fixed-batch 1 it is changed for phones")
+        content, change = _copied_or_changed(model, shipped, fixed_batch)
         make_folder(output.parent)
         write_atomically(output, content)
         if as_json:
@@ -159,6 +149,20 @@ def export(
         print_json({"bundle": output, **_describe(bundle)})
         return
     click.echo(f"{output}: {_size(len(bundle.onnx))} in {bundle.metadata.precision}; {_parity(bundle)}")
+
+
+def _copied_or_changed(model: Path, shipped: Path | None, fixed_batch: int | None) -> tuple[bytes, str]:
+    """Return a shipped network as it is, or a bundle with a fixed batch size, and in words which."""
+    if fixed_batch:
+        from familiar.embedding.bundle import load_bundle, network_bytes
+        from familiar.export.phone import serialize_for_phones
+
+        bundle = load_bundle(model)
+        content = serialize_for_phones(network_bytes(bundle), bundle.metadata, fixed_batch, model)
+        return content, f"with a batch size of {fixed_batch}"
+    if shipped is None or model.exists():
+        raise click.UsageError(f"{model} is a bundle already; with --fixed-batch 1 it is changed for phones")
+    return shipped.read_bytes(), "as it is shipped"
 
 
 def _refuse_settings(context: click.Context, allowed: str) -> None:

@@ -427,8 +427,9 @@ class Store:
         Raises:
             ValueError: they have other lengths, or one is not of unit length.
         """
-        length = len(rows[0]) // COMPONENT_BYTES[self.embedding_dtype] if rows else self.space.embedding_dim
-        return decode(b"".join(rows), self.embedding_dtype, length).astype(np.float32)
+        stored_type = self.embedding_dtype
+        length = len(rows[0]) // COMPONENT_BYTES[stored_type] if rows else self.space.embedding_dim
+        return decode(b"".join(rows), stored_type, length).astype(np.float32)
 
     def copy_to(self, path: Path) -> None:
         """Copy the database as it is now into a new file, while others may go on writing."""
